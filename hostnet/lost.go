@@ -146,7 +146,7 @@ func storedRecord(bridge *ovsdb.Bridge, link netlink.Link, exclude []netip.Prefi
 		return nil
 	}
 	addresses, hops := has.Prefixes(), has.NextHops()
-	r := restore.Plain(restore.DeviceOf(link).Boot,
+	r := restore.Minimal(restore.DeviceOf(link).Boot,
 		slices.DeleteFunc(old.Addresses, func(a netip.Prefix) bool { return hasPrefixFamily(addresses, a.Addr()) }),
 		slices.DeleteFunc(old.NextHops, func(a netip.Addr) bool { return hasFamily(hops, a) }))
 	return &r
@@ -228,7 +228,7 @@ func (n *bridgeNetwork) takeIPv4(link netlink.Link, exclude []netip.Prefix) erro
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.record.TakeIPv4Addresses(&now)
+	n.record.ReplaceIPv4Addresses(&now)
 	return nil
 }
 
@@ -275,7 +275,7 @@ func (l *Scanner) writeRecord(ctx context.Context) error {
 		return nil
 	}
 	if text := bridge.ExternalIDs[keyNetwork]; text == n.writtenText && text != "" &&
-		record.SameButLifetimes(&n.written) {
+		record.SameExceptLifetimes(&n.written) {
 		const second = 1 // of rounding
 		if record.SameLifetimes(&n.written, second) || time.Since(n.writtenAt) < lifetimesInterval {
 			return nil

@@ -20,7 +20,7 @@ const (
 	service  = "org.freedesktop.login1"
 	object   = "/org/freedesktop/login1"
 	manager  = "org.freedesktop.login1.Manager"
-	starting = "PrepareForShutdown" // a signal; true: a shutdown begins, false: it was canceled
+	shutdown = "PrepareForShutdown" // a signal; true: a shutdown begins, false: it was canceled
 )
 
 // Watch calls f with whether the machine shuts down: at its beginning, and when that changes.
@@ -28,14 +28,14 @@ const (
 // default. Without logind, f is called once, with false, and Watch looks for logind until ctx ends.
 func Watch(ctx context.Context, bus string, log *slog.Logger, f func(ctx context.Context, down bool)) {
 	called := false
-	once := func(ctx context.Context, down bool) {
+	report := func(ctx context.Context, down bool) {
 		called = true
 		f(ctx, down)
 	}
 	for p := (retry.Backoff{}); ctx.Err() == nil; p.Sleep(ctx) {
-		err := watch(ctx, bus, once)
+		err := watch(ctx, bus, report)
 		if !called {
-			once(ctx, false)
+			report(ctx, false)
 		}
 		if p.Pause() == 0 && ctx.Err() == nil {
 			log.Info("cannot learn of shutdowns from systemd-logind", "error", err)
@@ -53,7 +53,7 @@ func watch(ctx context.Context, bus string, f func(ctx context.Context, down boo
 	signals := make(chan *dbus.Signal, 8)
 	conn.Signal(signals)
 	if err := conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(service), dbus.WithMatchInterface(manager),
-		dbus.WithMatchMember(starting)); err != nil {
+		dbus.WithMatchMember(shutdown)); err != nil {
 		return err
 	}
 	login := conn.Object(service, object)
@@ -89,7 +89,7 @@ func next(ctx context.Context, signals <-chan *dbus.Signal) (down bool, err erro
 			if !open {
 				return false, errors.New("the connection to D-Bus was closed")
 			}
-			if s.Name == manager+"."+starting {
+			if s.Name == manager+"."+shutdown {
 				err = dbus.Store(s.Body, &down)
 				return down, err
 			}

@@ -50,10 +50,10 @@ type Entry struct {
 	Preferred int64 `json:"preferred,omitempty"` // of an address
 }
 
-// mostEntries limits the routes of a Record. A machine that has more on the gateway bridge runs a
+// maxEntries limits the routes of a Record. A machine that has more on the gateway bridge runs a
 // routing protocol, whose daemon restores its routes itself. Then only the default routes are
 // recorded.
-const mostEntries = 100
+const maxEntries = 100
 
 // DeviceOf identifies a link.
 func DeviceOf(l netlink.Link) Device {
@@ -78,8 +78,8 @@ func now() int64 {
 	return t.Sec
 }
 
-// Of records the network of a link in the caller's network namespace. Addresses in the prefixes
-// not, and routes to or by them, are not the machine's.
+// Of records the network of a link in the caller's network namespace. Addresses in excluded
+// prefixes, and routes to or by them, are not the machine's.
 func Of(l netlink.Link, exclude []netip.Prefix) (Record, error) {
 	r := Record{Device: DeviceOf(l), AcceptRA: acceptRA(l.Attrs().Name)}
 	k, err := open()
@@ -107,9 +107,9 @@ func acceptRA(link string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// SameButLifetimes reports whether two Records have the same addresses and routes, whose lifetimes
-// may differ.
-func (r *Record) SameButLifetimes(o *Record) bool {
+// SameExceptLifetimes reports whether two Records have the same addresses and routes. Their
+// lifetimes may differ.
+func (r *Record) SameExceptLifetimes(o *Record) bool {
 	return r.Device == o.Device && r.AcceptRA == o.AcceptRA &&
 		slices.EqualFunc(r.Addresses, o.Addresses, sameAddress) && slices.EqualFunc(r.Routes, o.Routes, sameRoute)
 }
@@ -152,7 +152,7 @@ func Parse(text string) (r Record, err error) {
 func (r *Record) Update(m syscall.NetlinkMessage, exclude []netip.Prefix) {
 	updated := func(list []Entry, e Entry, same func(a, b Entry) bool, added bool) []Entry {
 		out := slices.DeleteFunc(slices.Clone(list), func(o Entry) bool { return same(o, e) })
-		if added && len(out) < mostEntries {
+		if added && len(out) < maxEntries {
 			out = append(out, e)
 		}
 		return out
@@ -177,8 +177,8 @@ func (r *Record) WithoutIPv4Addresses() *Record {
 	return &out
 }
 
-// TakeIPv4Addresses replaces the IPv4 addresses of a Record by those of another one.
-func (r *Record) TakeIPv4Addresses(now *Record) {
+// ReplaceIPv4Addresses replaces the IPv4 addresses of a Record by those of a newer one.
+func (r *Record) ReplaceIPv4Addresses(now *Record) {
 	four := slices.DeleteFunc(slices.Clone(now.Addresses), func(e Entry) bool { return !isIPv4(e) })
 	r.Addresses = append(four, r.WithoutIPv4Addresses().Addresses...)
 }
@@ -188,7 +188,7 @@ func isIPv4(e Entry) bool { return e.Message[0] == unix.AF_INET }
 // Prefixes lists the addresses that have not expired.
 func (r *Record) Prefixes() (list []netip.Prefix) {
 	for _, e := range r.Addresses {
-		if p, _ := e.prefix(); p.IsValid() && !e.ended(now()) {
+		if p, _ := e.prefix(); p.IsValid() && !e.expired(now()) {
 			list = append(list, p)
 		}
 	}
@@ -200,7 +200,7 @@ func (r *Record) NextHops() (list []netip.Addr) {
 	best := map[bool]uint32{}
 	for _, e := range r.Routes {
 		x := parseRoute(e.Message)
-		if x.to.Bits() != 0 || x.table != unix.RT_TABLE_MAIN || e.ended(now()) {
+		if x.to.Bits() != 0 || x.table != unix.RT_TABLE_MAIN || e.expired(now()) {
 			continue
 		}
 		v6 := x.to.Addr().Is6()
@@ -216,9 +216,10 @@ func (r *Record) NextHops() (list []netip.Addr) {
 	return list
 }
 
+// never is the end of an unlimited lifetime.
 const never = int64(0)
 
-func (e *Entry) ended(now int64) bool { return e.Until != never && e.Until <= now }
+func (e *Entry) expired(now int64) bool { return e.Until != never && e.Until <= now }
 
 // kernel is a netlink connection to the kernel.
 type kernel struct{ socket *nl.SocketHandle }
@@ -292,7 +293,7 @@ func address(b []byte, link int, exclude []netip.Prefix) (e Entry, ok bool) {
 // routeBy parses a message about a route by a link; not ok if it is not the machine's.
 func routeBy(b []byte, link int, exclude []netip.Prefix) (e Entry, ok bool) {
 	x := parseRoute(b)
-	if !x.machines(exclude) || !x.uses(link) {
+	if !x.ownedByMachine(exclude) || !x.uses(link) {
 		return e, false
 	}
 	e.Message = bytes.Clone(b)
@@ -318,9 +319,9 @@ func (k *kernel) routes(l netlink.Link, exclude []netip.Prefix) (list []Entry, e
 			}
 		}
 	}
-	if len(list) > mostEntries {
+	if len(list) > maxEntries {
 		list = slices.DeleteFunc(list, func(e Entry) bool { return parseRoute(e.Message).to.Bits() != 0 })
-		list = list[:min(len(list), mostEntries)]
+		list = list[:min(len(list), maxEntries)]
 	}
 	// Routes without a gateway first: others need them.
 	slices.SortStableFunc(list,
@@ -344,7 +345,7 @@ func attributes(b []byte, head int) []syscall.NetlinkRouteAttr {
 	return list
 }
 
-func number(b []byte) uint32 {
+func uint32Of(b []byte) uint32 {
 	if len(b) < 4 {
 		return 0
 	}
@@ -381,13 +382,13 @@ func (e *Entry) prefix() (p netip.Prefix, ours bool) {
 	return netip.PrefixFrom(own, int(e.Message[1])), ours
 }
 
-func addressIndex(b []byte) int { return int(number(b[4:])) }
+func addressIndex(b []byte) int { return int(uint32Of(b[4:])) }
 
 func addressFlags(b []byte) uint32 {
 	flags := uint32(b[2])
 	for _, a := range attributes(b, unix.SizeofIfAddrmsg) {
 		if a.Attr.Type == unix.IFA_FLAGS {
-			flags = number(a.Value)
+			flags = uint32Of(a.Value)
 		}
 	}
 	return flags
@@ -403,7 +404,7 @@ func (e *Entry) lifetimes(now int64) {
 	}
 	for _, a := range attributes(e.Message, unix.SizeofIfAddrmsg) {
 		if a.Attr.Type == unix.IFA_CACHEINFO && len(a.Value) >= 8 {
-			e.Preferred, e.Until = end(number(a.Value)), end(number(a.Value[4:]))
+			e.Preferred, e.Until = end(uint32Of(a.Value)), end(uint32Of(a.Value[4:]))
 		}
 	}
 }

@@ -52,17 +52,17 @@ func (r *Record) Restore(l netlink.Link) (did []string, err error) {
 	begin := now()
 	for _, e := range r.Addresses {
 		p, _ := e.prefix()
-		if !p.IsValid() || e.ended(begin) || used[p.Addr()] {
+		if !p.IsValid() || e.expired(begin) || used[p.Addr()] {
 			continue
 		}
 		try(fmt.Sprintf("ip address add %s dev %s", p, name),
 			k.add(unix.RTM_NEWADDR, payload(e.addressRequest(l.Attrs().Index, begin))))
 	}
 	for _, e := range r.Routes {
-		if e.ended(begin) {
+		if e.expired(begin) {
 			continue
 		}
-		e.besideKernel(name)
+		e.avoidKernelMetric(name)
 		to := parseRoute(e.Message).to
 		try(fmt.Sprintf("ip route add %s dev %s", to, name),
 			k.add(unix.RTM_NEWROUTE, payload(e.routeRequest(r.Index, l.Attrs().Index, begin))))
@@ -70,9 +70,8 @@ func (r *Record) Restore(l netlink.Link) (did []string, err error) {
 	return did, errors.Join(errs...)
 }
 
-// Plain returns the Record of a device of which only addresses and next hops of default routes are
-// known.
-func Plain(boot string, addresses []netip.Prefix, nextHops []netip.Addr) Record {
+// Minimal returns a Record with only addresses and default routes.
+func Minimal(boot string, addresses []netip.Prefix, nextHops []netip.Addr) Record {
 	r := Record{Device: Device{Boot: boot}}
 	for _, p := range addresses {
 		head := nl.NewIfAddrmsg(int(familyOf(p.Addr())))
@@ -113,10 +112,10 @@ func usedElsewhere(l netlink.Link) (map[netip.Addr]bool, error) {
 	return used, nil
 }
 
-// besideKernel increases the metric of a route of a router advertisement by one, if the metric is
-// that of the kernel's own routes. The kernel ignores all advertisements of a router while a route
-// that it did not add is in the place of its own.
-func (e *Entry) besideKernel(link string) {
+// avoidKernelMetric increases the metric of a route of a router advertisement by one, if the metric
+// is that of the kernel's own routes. While a route with that metric exists that the kernel did not
+// add itself, it ignores all advertisements of the router.
+func (e *Entry) avoidKernelMetric(link string) {
 	x := parseRoute(e.Message)
 	if x.protocol != unix.RTPROT_RA || x.metric != metricRA(link, x.to) || acceptRA(link) == "0" {
 		return
@@ -159,13 +158,14 @@ type payload []byte
 func (p payload) Len() int          { return len(p) }
 func (p payload) Serialize() []byte { return p }
 
-// given are the flags of an address that its creator sets; the kernel sets the others.
-const given = unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MCAUTOJOIN
+// settableFlags are the flags of an address that its creator sets; the kernel sets the others.
+const settableFlags = unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_HOMEADDRESS |
+	unix.IFA_F_MCAUTOJOIN
 
 // addressRequest returns the message that adds an address to a link. It disables duplicate address
 // detection: the machine itself had the address a moment ago.
 func (e *Entry) addressRequest(link int, now int64) []byte {
-	flags := addressFlags(e.Message) & given
+	flags := addressFlags(e.Message) & settableFlags
 	if e.Message[0] == unix.AF_INET6 {
 		flags |= unix.IFA_F_NODAD
 	}
@@ -180,13 +180,13 @@ func (e *Entry) addressRequest(link int, now int64) []byte {
 		}
 	}
 	b = append(b, nl.NewRtAttr(unix.IFA_FLAGS, nl.Uint32Attr(flags)).Serialize()...)
-	life := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Prefered: left(e.Preferred, now),
-		Valid: left(e.Until, now)}}
+	life := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Prefered: remaining(e.Preferred, now),
+		Valid: remaining(e.Until, now)}}
 	return append(b, nl.NewRtAttr(unix.IFA_CACHEINFO, life.Serialize()).Serialize()...)
 }
 
-// left returns the rest of a lifetime.
-func left(until, now int64) uint32 {
+// remaining returns the rest of a lifetime.
+func remaining(until, now int64) uint32 {
 	if until == never {
 		return ^uint32(0)
 	}
@@ -200,8 +200,8 @@ const rtaNextHopID = 30
 func (e *Entry) routeRequest(old, link int, now int64) []byte {
 	b := bytes.Clone(e.Message[:unix.SizeofRtMsg])
 	binary.NativeEndian.PutUint32(b[8:], binary.NativeEndian.Uint32(b[8:])&unix.RTNH_F_ONLINK)
-	replaced := func(v []byte) []byte {
-		if int(number(v)) == old {
+	withNewLink := func(v []byte) []byte {
+		if int(uint32Of(v)) == old {
 			return nl.Uint32Attr(uint32(link))
 		}
 		return v
@@ -212,13 +212,13 @@ func (e *Entry) routeRequest(old, link int, now int64) []byte {
 		case unix.RTA_CACHEINFO, unix.RTA_EXPIRES, rtaNextHopID: // the message also has the next hops themselves
 			continue
 		case unix.RTA_OIF:
-			value = replaced(value)
+			value = withNewLink(value)
 		case unix.RTA_MULTIPATH:
 			value = nil
 			eachNexthop(a.Value, func(hop []byte) {
 				h := bytes.Clone(hop)
 				h[2] &= unix.RTNH_F_ONLINK
-				copy(h[4:], replaced(h[4:8]))
+				copy(h[4:], withNewLink(h[4:8]))
 				value = append(value, h...)
 				value = append(value, make([]byte, (4-len(h)%4)%4)...)
 			})
@@ -226,7 +226,7 @@ func (e *Entry) routeRequest(old, link int, now int64) []byte {
 		b = append(b, nl.NewRtAttr(int(a.Attr.Type), value).Serialize()...)
 	}
 	if e.Until != never {
-		b = append(b, nl.NewRtAttr(unix.RTA_EXPIRES, nl.Uint32Attr(left(e.Until, now))).Serialize()...)
+		b = append(b, nl.NewRtAttr(unix.RTA_EXPIRES, nl.Uint32Attr(remaining(e.Until, now))).Serialize()...)
 	}
 	return b
 }

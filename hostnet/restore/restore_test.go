@@ -303,6 +303,6 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		_, _ = r.Prefixes(), r.NextHops()
-		_ = r.SameButLifetimes(&r)
+		_ = r.SameExceptLifetimes(&r)
 	})
 }

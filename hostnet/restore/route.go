@@ -47,22 +47,22 @@ func parseRoute(b []byte) (x route) {
 		case unix.RTA_DST:
 			to = addrOf(a.Value)
 		case unix.RTA_TABLE:
-			x.table = int(number(a.Value))
+			x.table = int(uint32Of(a.Value))
 		case unix.RTA_PRIORITY:
-			x.metric = number(a.Value)
+			x.metric = uint32Of(a.Value)
 		case unix.RTA_OIF:
-			one.link = int(number(a.Value))
+			one.link = int(uint32Of(a.Value))
 		case unix.RTA_GATEWAY:
 			one.via = addrOf(a.Value)
 		case unix.RTA_VIA:
 			one.via = viaOf(a.Value)
 		case unix.RTA_CACHEINFO:
 			if len(a.Value) >= 12 {
-				x.expires = int64(int32(number(a.Value[8:])))
+				x.expires = int64(int32(uint32Of(a.Value[8:])))
 			}
 		case unix.RTA_MULTIPATH:
 			eachNexthop(a.Value, func(hop []byte) {
-				h := nexthop{link: int(number(hop[4:]))}
+				h := nexthop{link: int(uint32Of(hop[4:]))}
 				for _, a := range attributes(hop, sizeofNexthop) {
 					switch a.Attr.Type {
 					case unix.RTA_GATEWAY:
@@ -102,9 +102,9 @@ func eachNexthop(b []byte, do func(hop []byte)) {
 	}
 }
 
-// machines reports whether a route is the machine's own: neither Hairpin's, nor one that the kernel
-// adds for every device.
-func (x *route) machines(exclude []netip.Prefix) bool {
+// ownedByMachine reports whether a route is the machine's own. It is not if Hairpin added it, if
+// the kernel adds one like it for every device, or if it leads to or by the excluded prefixes.
+func (x *route) ownedByMachine(exclude []netip.Prefix) bool {
 	a := x.to.Addr()
 	if x.kind != unix.RTN_UNICAST || x.table == unix.RT_TABLE_LOCAL || x.protocol == claims.RouteProtocol ||
 		x.protocol == unix.RTPROT_KERNEL ||

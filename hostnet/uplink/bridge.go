@@ -19,28 +19,28 @@ func (m *machine) makeBridge(ctx context.Context) (string, error) {
 		l.Type() != "tuntap" { // tuntap: left by a userspace Open vSwitch
 		return "", fmt.Errorf("the machine has a device %s, a %s, which is not Open vSwitch's", name, l.Type())
 	}
-	device, err := m.choose()
+	device, err := m.chooseDevice()
 	if err != nil {
 		return "", err
 	}
-	had, err := m.remember(device)
+	former, err := m.readSettings(device)
 	if err != nil {
 		return "", err
 	}
-	text, err := json.Marshal(had)
+	text, err := json.Marshal(former)
 	if err != nil {
 		return "", err
 	}
-	standalone, kind := "standalone", DatapathType(m.view)
+	standalone, datapath := "standalone", DatapathType(m.view)
 	_, err = m.db.Transact(ctx, ovsdb.InsertBridge(ovsdb.Bridge{
-		Name: name, DatapathType: kind, FailMode: &standalone,
+		Name: name, DatapathType: datapath, FailMode: &standalone,
 		OtherConfig: map[string]string{"hwaddr": device.Attrs().HardwareAddr.String()},
-		ExternalIDs: map[string]string{KeyUplink: device.Attrs().Name, keyHad: string(text)},
+		ExternalIDs: map[string]string{KeyUplink: device.Attrs().Name, keyFormer: string(text)},
 	})...)
 	if err != nil {
 		return "", fmt.Errorf("make bridge %s: %w", name, err)
 	}
-	return fmt.Sprintf("ovs-vsctl add-br %s -- set Bridge %s datapath_type=%s other_config:hwaddr=%s", name, name, kind,
+	return fmt.Sprintf("ovs-vsctl add-br %s -- set Bridge %s datapath_type=%s other_config:hwaddr=%s", name, name, datapath,
 			device.Attrs().HardwareAddr),
 		m.wait(ctx, func(v ovsdb.View) bool { return ovsdb.BridgeNamed(v, name) != nil })
 }
@@ -50,8 +50,8 @@ func (m *machine) wait(ctx context.Context, holds func(ovsdb.View) bool) error {
 	return m.db.WaitFor(ctx, holds)
 }
 
-// sameMAC sets the bridge's MAC to the device's, which the neighbors know.
-func (m *machine) sameMAC(ctx context.Context) (string, error) {
+// setMAC sets the bridge's MAC to the device's, which the neighbors know.
+func (m *machine) setMAC(ctx context.Context) (string, error) {
 	mac := m.device.Attrs().HardwareAddr.String()
 	if old := m.bridge.OtherConfig["hwaddr"]; old != mac {
 		_, err := m.db.Transact(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("other_config", []string{"hwaddr"}),
@@ -95,11 +95,12 @@ func (m *machine) addPort(ctx context.Context) (string, error) {
 	}
 	// The next steps must follow at once: Open vSwitch has the device after a short time.
 	return fmt.Sprintf("ovs-vsctl add-port %s %s", m.bridge.Name, name), m.wait(ctx, func(v ovsdb.View) bool {
-		return ovsdb.Get[ovsdb.Bridge](v, m.bridge.UUID) == nil || numbered(v, name)
+		return ovsdb.Get[ovsdb.Bridge](v, m.bridge.UUID) == nil || hasOFPort(v, name)
 	})
 }
 
-func numbered(v ovsdb.View, name string) bool {
+// hasOFPort reports whether ovs-vswitchd has opened an interface, or has failed to.
+func hasOFPort(v ovsdb.View, name string) bool {
 	return ovsdb.Find(v,
 		func(i *ovsdb.Interface) bool { return i.Name == name && (i.OFPort != nil || i.Error != nil) }) != nil
 }

@@ -15,8 +15,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// choose returns the device that is to become the uplink, or why there is none.
-func (m *machine) choose() (netlink.Link, error) {
+// chooseDevice returns the device that is to become the uplink, or why there is none.
+func (m *machine) chooseDevice() (netlink.Link, error) {
 	name := m.config.Device
 	if name == "" {
 		var err error
@@ -65,15 +65,15 @@ func (m *machine) defaultDevice() (string, error) {
 			return "", fmt.Errorf("device of the default route: %w", err)
 		}
 		if l.Attrs().Name == m.config.Bridge {
-			return sibling(l)
+			return deviceWithMAC(l)
 		}
 		return l.Attrs().Name, nil
 	}
 	return "", errors.New("there is no default route whose device could be taken ([gateway] uplink names one)")
 }
 
-// sibling returns the device with the same MAC.
-func sibling(l netlink.Link) (string, error) {
+// deviceWithMAC returns the other device with the MAC of a link.
+func deviceWithMAC(l netlink.Link) (string, error) {
 	links, err := netdev.List(netlink.LinkList)
 	if err != nil {
 		return "", fmt.Errorf("links: %w", err)
@@ -131,9 +131,9 @@ func setUp(l netlink.Link) (string, error) {
 
 func (m *machine) userspace() bool { return m.bridge.DatapathType == "netdev" }
 
-// offloads maps ETHTOOL commands that set a feature to those that get it. A userspace switch
-// without TSO must not have these features on its port: it reads frames as they are, so their
-// checksums must be there, and no frame may be longer than the MTU.
+// offloads maps ETHTOOL commands that set a feature to those that get it. The port of a userspace
+// switch without TSO must not have these features: frames must have their checksums, and none may
+// be longer than the MTU.
 func offloads() map[uint32]uint32 {
 	return map[uint32]uint32{
 		unix.ETHTOOL_STXCSUM: unix.ETHTOOL_GTXCSUM,
@@ -155,7 +155,7 @@ func (m *machine) prepare() (string, error) {
 		return "", nil
 	}
 	if TSO(m.view) {
-		return joinSteps(m.offloadsBack()), nil
+		return joinSteps(m.restoreOffloads()), nil
 	}
 	var did []string
 	for set, get := range offloads() {
@@ -180,8 +180,9 @@ const sctp = "tx-checksum-sctp"
 // (4.0.0), and it drops UDP datagrams that a device has merged.
 func unsupported() []string { return []string{sctp, "rx-udp-gro-forwarding", "rx-gro-list"} }
 
-// withoutUnsupported turns these off before ovs-vswitchd opens the device and reads its features.
-func (m *machine) withoutUnsupported() (string, error) {
+// disableUnsupported turns off the unsupported features, before ovs-vswitchd opens the device and
+// reads them.
+func (m *machine) disableUnsupported() (string, error) {
 	if !m.userspace() || !TSO(m.view) {
 		return "", nil
 	}
@@ -217,32 +218,32 @@ func (m *machine) disableKernelIPv6() (string, error) {
 
 // restore restores the recorded settings of the device.
 func (m *machine) restore() (string, error) {
-	if !m.had.IPv6Off {
+	if !m.former.IPv6Off {
 		if what, err := m.disableIPv6("0"); err != nil || what != "" {
 			return what, err
 		}
 	}
 	var did []string
-	for _, path := range slices.Sorted(maps.Keys(m.had.Sysctls)) {
+	for _, path := range slices.Sorted(maps.Keys(m.former.Sysctls)) {
 		if !slices.Contains(m.config.Sysctls, path) {
 			continue // not recorded by this Config
 		}
-		if now, err := netdev.Sysctl(path); err == nil && now != m.had.Sysctls[path] {
-			if err := netdev.SetSysctl(path, m.had.Sysctls[path]); err != nil {
+		if now, err := netdev.Sysctl(path); err == nil && now != m.former.Sysctls[path] {
+			if err := netdev.SetSysctl(path, m.former.Sysctls[path]); err != nil {
 				return "", err
 			}
-			did = append(did, "sysctl -w "+path+"="+m.had.Sysctls[path])
+			did = append(did, "sysctl -w "+path+"="+m.former.Sysctls[path])
 		}
 	}
-	did = append(did, m.offloadsBack()...)
-	return joinSteps(append(did, m.setFeatures(m.had.Features, true)...)), nil
+	did = append(did, m.restoreOffloads()...)
+	return joinSteps(append(did, m.setFeatures(m.former.Features, true)...)), nil
 }
 
-// offloadsBack turns on the offloads that were on.
-func (m *machine) offloadsBack() (did []string) {
+// restoreOffloads turns on the offloads that were on before.
+func (m *machine) restoreOffloads() (did []string) {
 	name := m.device.Attrs().Name
 	for set, get := range offloads() {
-		if now, err := netdev.Ethtool(name, get, 0); err == nil && now == 0 && slices.Contains(m.had.Offloads, set) {
+		if now, err := netdev.Ethtool(name, get, 0); err == nil && now == 0 && slices.Contains(m.former.Offloads, set) {
 			if _, err := netdev.Ethtool(name, set, 1); err == nil {
 				if now, _ := netdev.Ethtool(name, get, 0); now != 0 {
 					did = append(did, fmt.Sprintf("ethtool -K %s: command %#x on", name, set))
@@ -253,11 +254,11 @@ func (m *machine) offloadsBack() (did []string) {
 	return did
 }
 
-// notPromiscuous removes a flag that Open vSwitch sets on its ports. After a restart Open vSwitch
-// assumes that the flag was set before.
-func (m *machine) notPromiscuous() (string, error) {
+// clearPromiscuous removes the flag that Open vSwitch sets on its ports. After a restart, Open
+// vSwitch leaves it: it assumes that the flag was set before.
+func (m *machine) clearPromiscuous() (string, error) {
 	name := m.device.Attrs().Name
-	if m.had.Promisc || m.device.Attrs().RawFlags&unix.IFF_PROMISC == 0 {
+	if m.former.Promisc || m.device.Attrs().RawFlags&unix.IFF_PROMISC == 0 {
 		return "", nil
 	}
 	if err := netlink.SetPromiscOff(m.device); err != nil {
@@ -278,34 +279,34 @@ func (m *machine) disableIPv6(value string) (string, error) {
 	return "sysctl -w " + path + "=" + value, netdev.SetSysctl(path, value)
 }
 
-// remember records the settings of a device that is about to be a port.
-func (m *machine) remember(l netlink.Link) (had memory, err error) {
+// readSettings reads the settings of a device that is about to be a port.
+func (m *machine) readSettings(l netlink.Link) (now settings, err error) {
 	name := l.Attrs().Name
-	had.Sysctls = map[string]string{}
+	now.Sysctls = map[string]string{}
 	for _, path := range m.config.Sysctls {
 		if value, err := netdev.Sysctl(path); err == nil {
-			had.Sysctls[path] = value
+			now.Sysctls[path] = value
 		}
 	}
-	had.Promisc = l.Attrs().RawFlags&unix.IFF_PROMISC != 0
+	now.Promisc = l.Attrs().RawFlags&unix.IFF_PROMISC != 0
 	off, _ := netdev.Sysctl("net/ipv6/conf/" + name + "/disable_ipv6") // missing without IPv6
-	had.IPv6Off = off == "1"
+	now.IPv6Off = off == "1"
 	for set, get := range offloads() {
 		if on, err := netdev.Ethtool(name, get, 0); err == nil && on != 0 {
-			had.Offloads = append(had.Offloads, set)
+			now.Offloads = append(now.Offloads, set)
 		}
 	}
-	slices.Sort(had.Offloads)
+	slices.Sort(now.Offloads)
 	for _, feature := range unsupported() {
 		if on, _ := netdev.Feature(name, feature); on { // false if the device cannot list features
-			had.Features = append(had.Features, feature)
+			now.Features = append(now.Features, feature)
 		}
 	}
 	list, err := addresses(l, nil)
 	for _, a := range list {
 		if a.Flags&unix.IFA_F_PERMANENT == 0 {
-			had.Addresses = append(had.Addresses, lifetime{prefix(&a), a.ValidLft, a.PreferedLft})
+			now.Addresses = append(now.Addresses, lifetime{prefix(&a), a.ValidLft, a.PreferedLft})
 		}
 	}
-	return had, err
+	return now, err
 }

@@ -22,11 +22,11 @@ import (
 const keyNM = "NM.connection.uuid"
 
 const (
-	// answerTime limits how long a gateway may take to reply. The kernel sends three requests, one
+	// replyTime limits how long a gateway may take to reply. The kernel sends three requests, one
 	// per second, and then removes the entry.
-	answerTime = 2500 * time.Millisecond
-	pollTime   = 20 * time.Millisecond
-	undoTime   = 10 * time.Second // limits the undo by Open vSwitch, and the wait for IPv6 addresses of the kernel
+	replyTime = 2500 * time.Millisecond
+	pollTime  = 20 * time.Millisecond
+	undoTime  = 10 * time.Second // limits the undo by Open vSwitch, and the wait for IPv6 addresses of the kernel
 )
 
 // Foreign is a gateway bridge with a device that another program made.
@@ -55,15 +55,16 @@ func FindForeign(db *ovsdb.Client, c Config) (*Foreign, error) {
 	}
 	f := &Foreign{Bridge: c.Bridge, m: m}
 	_, f.NetworkManager = m.bridge.ExternalIDs[keyNM]
-	f.ports()
+	f.findDevice()
 	if f.Device == "" {
 		return nil, nil
 	}
-	return f, f.links()
+	return f, f.findMove()
 }
 
-// ports finds the device among the ports. It refuses bridges with configuration that would be lost.
-func (f *Foreign) ports() {
+// findDevice finds the device among the ports. It refuses bridges with configuration that would be
+// lost.
+func (f *Foreign) findDevice() {
 	for _, id := range f.m.bridge.Ports {
 		p := ovsdb.Get[ovsdb.Port](f.m.view, id)
 		if p == nil {
@@ -96,8 +97,8 @@ func (f *Foreign) refuse(format string, args ...any) {
 	}
 }
 
-// links finds both links, and what is to move from one to the other.
-func (f *Foreign) links() (err error) {
+// findMove finds both links, and what is to move from one to the other.
+func (f *Foreign) findMove() (err error) {
 	m := &f.m
 	if m.device, err = link(f.Device); err != nil {
 		return err
@@ -110,18 +111,18 @@ func (f *Foreign) links() (err error) {
 		f.refuse("the machine has no link %s or %s: does ovs-vswitchd run?", f.Device, f.Bridge)
 		return nil
 	case m.device.Attrs().HardwareAddr.String() != m.internal.Attrs().HardwareAddr.String():
-		f.refuse("its MAC, which the neighbours know, is not that of %s", f.Device)
+		f.refuse("its MAC, which the neighbors know, is not that of %s", f.Device)
 	}
-	if m.config.Prefixes, err = masquerade(m.internal, m.config.Prefixes); err != nil {
+	if m.config.Prefixes, err = addMasquerade(m.internal, m.config.Prefixes); err != nil {
 		return err
 	}
 	f.move, err = m.move(m.internal, m.device)
 	return err
 }
 
-// masquerade adds OVN-Kubernetes' masquerade subnets, if a link has addresses of them: they are not
-// the machine's.
-func masquerade(l netlink.Link, to []netip.Prefix) ([]netip.Prefix, error) {
+// addMasquerade adds OVN-Kubernetes' masquerade subnets, if a link has addresses of them: they are
+// not the machine's.
+func addMasquerade(l netlink.Link, to []netip.Prefix) ([]netip.Prefix, error) {
 	list, err := addresses(l, to)
 	if err != nil {
 		return nil, err
@@ -137,14 +138,14 @@ func masquerade(l netlink.Link, to []netip.Prefix) ([]netip.Prefix, error) {
 
 // Commands returns what Return would do, as commands of ip(8) and ovs-vsctl(8).
 func (f *Foreign) Commands() (list []string) {
-	for _, a := range oldestFirst(f.move.addresses) {
+	for _, a := range inOrderAdded(f.move.addresses) {
 		list = append(list, fmt.Sprintf("ip address add %s dev %s", prefix(&a), f.Device))
 	}
-	for _, r := range inOrder(f.move.routes) {
+	for _, r := range gatewaysLast(f.move.routes) {
 		if r.Protocol == unix.RTPROT_KERNEL {
 			continue // the kernel adds it with an address
 		}
-		list = append(list, "ip route replace "+describe(&r)+" dev "+f.Device)
+		list = append(list, "ip route replace "+routeText(&r)+" dev "+f.Device)
 	}
 	return append(list, fmt.Sprintf("ovs-vsctl del-port %s %s", f.Bridge, f.Device), "ovs-vsctl del-br "+f.Bridge)
 }
@@ -162,7 +163,7 @@ func (f *Foreign) Return(ctx context.Context) (did []string, err error) {
 		return nil, err // ovs-vswitchd would not release the device
 	}
 	gateways := replyingGateways(ctx, m.internal, f.move.routes)
-	back, err := f.claim(ctx)
+	sysctls, err := f.markOwn(ctx)
 	if err == nil {
 		did, err = f.moveBack(ctx)
 	}
@@ -175,56 +176,57 @@ func (f *Foreign) Return(ctx context.Context) (did []string, err error) {
 	}
 	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
-	undone, bad := f.undo(undoing, back)
+	undone, failed := f.undo(undoing, sysctls)
 	did = append(did, undone...)
-	if bad != nil {
-		return did, fmt.Errorf("%w; and it could not be undone: %w", err, bad)
+	if failed != nil {
+		return did, fmt.Errorf("%w; and it could not be undone: %w", err, failed)
 	}
-	return did, fmt.Errorf("%w; all was undone", err)
+	return did, fmt.Errorf("%w; everything was undone", err)
 }
 
-// moveBack does everything except the deletion of the bridge.
+// moveBack moves the network to the device, and releases it. The bridge stays.
 func (f *Foreign) moveBack(ctx context.Context) (did []string, err error) {
 	step := func() (string, error) { return giveBackStep(ctx, f.m.db, f.m.config, false) }
 	if did, err = repeat(ctx, step); err != nil {
 		return did, err
 	}
 	if again, err := step(); err != nil || again != "" {
-		return did, errors.Join(err, fmt.Errorf("another program undoes it: %q was to be done again", again))
+		return did, errors.Join(err, fmt.Errorf("another program reverts it: %q was to be done again", again))
 	}
 	return did, nil
 }
 
-// claim marks the bridge as Hairpin's to remove, with the settings of its device to restore then.
-// Replies to packets that arrive by the bridge may leave by the device meanwhile. It returns the
-// values of sysctls to restore.
-func (f *Foreign) claim(ctx context.Context) (back map[string]string, err error) {
+// markOwn marks the bridge as one that Hairpin may remove, with the settings of its device to
+// restore then. It makes reverse path filtering loose: until the end, replies to packets that
+// arrive by the bridge may leave by the device. It returns the values of sysctls to restore after a
+// failure.
+func (f *Foreign) markOwn(ctx context.Context) (sysctls map[string]string, err error) {
 	m := &f.m
-	back = map[string]string{}
+	sysctls = map[string]string{}
 	for _, path := range []string{"net/ipv4/conf/" + f.Bridge + "/rp_filter", "net/ipv6/conf/" + f.Device +
 		"/disable_ipv6"} {
 		if value, err := netdev.Sysctl(path); err == nil {
-			back[path] = value
+			sysctls[path] = value
 		}
 	}
-	if m.had, err = m.remember(m.device); err != nil {
-		return back, err
+	if m.former, err = m.readSettings(m.device); err != nil {
+		return sysctls, err
 	}
 	off, _ := netdev.Sysctl("net/ipv6/conf/" + f.Bridge + "/disable_ipv6") // missing without IPv6
-	m.had.IPv6Off, m.had.Promisc, m.had.Addresses, m.had.Sysctls = off == "1", false, nil, nil
-	text, err := json.Marshal(m.had)
+	m.former.IPv6Off, m.former.Promisc, m.former.Addresses, m.former.Sysctls = off == "1", false, nil, nil
+	text, err := json.Marshal(m.former)
 	if err != nil {
-		return back, err
+		return sysctls, err
 	}
 	if err := netdev.SetSysctl("net/ipv4/conf/"+f.Bridge+"/rp_filter", "2"); err != nil {
-		return back, err
+		return sysctls, err
 	}
-	return back, f.mark(ctx, ovsdb.InsertInto("external_ids",
-		map[string]string{KeyUplink: f.Device, keyHad: string(text)}), true)
+	return sysctls, f.mark(ctx, ovsdb.InsertInto("external_ids",
+		map[string]string{KeyUplink: f.Device, keyFormer: string(text)}), true)
 }
 
 // mark changes the bridge's row, and waits until the mirror has it.
-func (f *Foreign) mark(ctx context.Context, change ovsdb.Mutation, claimed bool) error {
+func (f *Foreign) mark(ctx context.Context, change ovsdb.Mutation, own bool) error {
 	id := f.m.bridge.UUID
 	if _, err := f.m.db.Transact(ctx, ovsdb.Mutate("Bridge", change).Row(id)); err != nil {
 		return fmt.Errorf("bridge %s: external_ids:%s: %w", f.Bridge, KeyUplink, err)
@@ -235,7 +237,7 @@ func (f *Foreign) mark(ctx context.Context, change ovsdb.Mutation, claimed bool)
 			return true
 		}
 		_, is := b.ExternalIDs[KeyUplink]
-		return is == claimed
+		return is == own
 	})
 }
 
@@ -252,24 +254,24 @@ func replyingGateways(ctx context.Context, l netlink.Link, routes []netlink.Rout
 
 // replies makes the kernel probe a neighbor, and reports whether it replies. The kernel's entry
 // stays in use meanwhile: no packet waits.
-func replies(ctx context.Context, l netlink.Link, who net.IP) bool {
-	n := netlink.Neigh{LinkIndex: l.Attrs().Index, Family: netlink.FAMILY_V4, IP: who, Flags: netlink.NTF_USE}
-	if who.To4() == nil {
+func replies(ctx context.Context, l netlink.Link, ip net.IP) bool {
+	n := netlink.Neigh{LinkIndex: l.Attrs().Index, Family: netlink.FAMILY_V4, IP: ip, Flags: netlink.NTF_USE}
+	if ip.To4() == nil {
 		n.Family = netlink.FAMILY_V6
 		awaitIPv6(ctx, l)
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
 	defer cancel()
-	for asked := false; ; asked = true {
+	for probed := false; ; probed = true {
 		list, err := netlink.NeighList(n.LinkIndex, n.Family)
-		i := slices.IndexFunc(list, func(o netlink.Neigh) bool { return o.IP.Equal(who) })
+		i := slices.IndexFunc(list, func(o netlink.Neigh) bool { return o.IP.Equal(ip) })
 		known := err == nil && i >= 0 && list[i].State&(unix.NUD_FAILED|unix.NUD_INCOMPLETE) == 0
 		switch {
-		case known && list[i].State&(unix.NUD_PERMANENT|unix.NUD_NOARP) != 0, known && asked &&
+		case known && list[i].State&(unix.NUD_PERMANENT|unix.NUD_NOARP) != 0, known && probed &&
 			list[i].State&unix.NUD_REACHABLE != 0:
 			return true
-		case known && !asked:
-			_ = netlink.NeighSet(&netlink.Neigh{LinkIndex: n.LinkIndex, Family: n.Family, IP: who,
+		case known && !probed:
+			_ = netlink.NeighSet(&netlink.Neigh{LinkIndex: n.LinkIndex, Family: n.Family, IP: ip,
 				HardwareAddr: list[i].HardwareAddr, State: unix.NUD_PROBE})
 		case !known:
 			_ = netlink.NeighAdd(&n) // the kernel sends a request per second
@@ -305,29 +307,29 @@ func (f *Foreign) checkGateways(ctx context.Context, gateways []net.IP) error {
 	if len(list) == 0 {
 		return nil
 	}
-	return fmt.Errorf("gateway %s answered on %s, and does not answer on %s", strings.Join(list, ", "), f.Bridge,
+	return fmt.Errorf("gateway %s replied on %s, and does not reply on %s", strings.Join(list, ", "), f.Bridge,
 		f.Device)
 }
 
 // undo moves the device and the machine's network into the bridge again.
-func (f *Foreign) undo(ctx context.Context, back map[string]string) (did []string, err error) {
+func (f *Foreign) undo(ctx context.Context, sysctls map[string]string) (did []string, err error) {
 	if did, err = repeat(ctx, func() (string, error) { return f.undoStep(ctx) }); err != nil {
 		return did, err
 	}
 	var errs []error
-	for path, value := range back {
+	for path, value := range sysctls {
 		if now, err := netdev.Sysctl(path); err == nil && now != value {
 			errs = append(errs, netdev.SetSysctl(path, value))
 		}
 	}
 	return did, errors.Join(append(errs,
-		f.mark(ctx, ovsdb.DeleteFrom("external_ids", []string{KeyUplink, keyHad}), false))...)
+		f.mark(ctx, ovsdb.DeleteFrom("external_ids", []string{KeyUplink, keyFormer}), false))...)
 }
 
 func (f *Foreign) undoStep(ctx context.Context) (string, error) {
 	m, _, err := readMachine(f.m.db, f.m.config)
 	switch {
-	case err != nil || m.bridge == nil: // never claimed
+	case err != nil || m.bridge == nil: // markOwn has changed nothing
 		return "", err
 	case m.device == nil || m.internal == nil:
 		return "", fmt.Errorf("the machine has no link %s or %s any more", f.Device, f.Bridge)
@@ -345,7 +347,7 @@ func (f *Foreign) undoStep(ctx context.Context) (string, error) {
 				o.Gw.Equal(r.Gw)
 		})
 	})
-	mv.back, mv.lifetimes = true, nil
+	mv.toDevice, mv.lifetimes = true, nil
 	for _, a := range f.move.addresses {
 		if a.Flags&unix.IFA_F_PERMANENT == 0 {
 			mv.lifetimes = append(mv.lifetimes, lifetime{prefix(&a), a.ValidLft, a.PreferedLft})
@@ -374,7 +376,7 @@ func (f *Foreign) putBack(ctx context.Context, have *ovsdb.Interface) (string, e
 	if err != nil {
 		return "", fmt.Errorf("add port %s to bridge %s: %w", f.Device, f.Bridge, err)
 	}
-	// It does not wait for ovs-vswitchd: the addresses must move back even if that hangs.
+	// Do not wait for ovs-vswitchd: the addresses must move back even if it hangs.
 	return fmt.Sprintf("ovs-vsctl add-port %s %s", f.Bridge, f.Device), f.m.wait(ctx, func(v ovsdb.View) bool {
 		return ovsdb.Find(v, func(i *ovsdb.Interface) bool { return i.Name == f.Device }) != nil
 	})

@@ -98,7 +98,7 @@ func TestForeignUndone(t *testing.T) {
 			"rule arp strict in iifname eth0 drop")
 	did, _, err := giveBack(t, n, time.Minute)
 	if err == nil || !strings.Contains(err.Error(),
-		"gateway 172.18.0.1 answered on br-ex, and does not answer on eth0; all was undone") {
+		"gateway 172.18.0.1 replied on br-ex, and does not reply on eth0; everything was undone") {
 		t.Errorf("error %v, after %q", err, did)
 	}
 	flow(strings.Join(did, "\n"))

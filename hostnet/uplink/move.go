@@ -19,25 +19,25 @@ import (
 // move is what is still to move from one link to another: addresses, in the kernel's order, and
 // routes.
 type move struct {
-	from, to       netlink.Link
-	addresses      []netlink.Addr
-	routes         []netlink.Route
-	otherAddresses []netlink.Addr  // on the other link
-	otherRoutes    []netlink.Route // through the other link
-	lifetimes      []lifetime      // of addresses that expire, for the way back; nil = none expires
-	back           bool
+	from, to    netlink.Link
+	addresses   []netlink.Addr
+	routes      []netlink.Route
+	toAddresses []netlink.Addr  // that the link to has
+	toRoutes    []netlink.Route // through the link to
+	toDevice    bool            // from the bridge to the device
+	lifetimes   []lifetime      // of addresses that expire on the device
 }
 
 func (m *machine) move(from, to netlink.Link) (v move, err error) {
-	v = move{from: from, to: to, back: to == m.device, lifetimes: m.had.Addresses}
+	v = move{from: from, to: to, toDevice: to == m.device, lifetimes: m.former.Addresses}
 	if v.addresses, err = addresses(from, m.config.Prefixes); err != nil {
 		return v, err
 	}
-	if v.otherAddresses, err = addresses(to, m.config.Prefixes); err != nil {
+	if v.toAddresses, err = addresses(to, m.config.Prefixes); err != nil {
 		return v, err
 	}
 	if v.routes, err = routes(from, m.config.Prefixes); err == nil && len(v.routes) > 0 {
-		v.otherRoutes, err = routes(to, m.config.Prefixes)
+		v.toRoutes, err = routes(to, m.config.Prefixes)
 	}
 	return v, err
 }
@@ -86,6 +86,7 @@ func routes(l netlink.Link, exclude []netip.Prefix) ([]netlink.Route, error) {
 	return list, nil
 }
 
+// movable reports whether a route is neither Hairpin's nor one that the kernel adds for every link.
 func movable(r *netlink.Route) bool {
 	if r.Type != unix.RTN_UNICAST || r.Table == unix.RT_TABLE_LOCAL || r.Protocol == claims.RouteProtocol {
 		return false
@@ -119,9 +120,9 @@ func prefix(a *netlink.Addr) netip.Prefix {
 // detection, because the machine itself still has them.
 func (v *move) addAddresses() (string, error) {
 	var did []string
-	for _, a := range oldestFirst(v.addresses) {
+	for _, a := range inOrderAdded(v.addresses) {
 		p := prefix(&a)
-		if slices.ContainsFunc(v.otherAddresses, func(b netlink.Addr) bool { return prefix(&b) == p }) {
+		if slices.ContainsFunc(v.toAddresses, func(b netlink.Addr) bool { return prefix(&b) == p }) {
 			continue
 		}
 		name := v.to.Attrs().Name
@@ -135,7 +136,7 @@ func (v *move) addAddresses() (string, error) {
 		} else if a.Broadcast == nil {
 			b.Broadcast = net.IPv4zero // none
 		}
-		if i := slices.IndexFunc(v.lifetimes, func(l lifetime) bool { return l.Prefix == p }); v.back && i >= 0 {
+		if i := slices.IndexFunc(v.lifetimes, func(l lifetime) bool { return l.Prefix == p }); v.toDevice && i >= 0 {
 			b.ValidLft, b.PreferedLft = v.lifetimes[i].Valid, v.lifetimes[i].Preferred
 		}
 		if err := netlink.AddrAdd(v.to, &b); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -146,9 +147,9 @@ func (v *move) addAddresses() (string, error) {
 	return joinSteps(did), nil
 }
 
-// oldestFirst returns addresses in the order in which they were added. The kernel lists those of
-// IPv6 in reverse, and prefers the first of the list as a source.
-func oldestFirst(list []netlink.Addr) (sorted []netlink.Addr) {
+// inOrderAdded returns addresses in the order in which they were added. The kernel lists those of
+// IPv6 in reverse, and prefers the first of its list as a source.
+func inOrderAdded(list []netlink.Addr) (sorted []netlink.Addr) {
 	var six []netlink.Addr
 	for _, a := range list {
 		if addr(a.IP).Is4() {
@@ -164,37 +165,37 @@ func oldestFirst(list []netlink.Addr) (sorted []netlink.Addr) {
 // moveRoutes adds the missing routes to the other link. A route replaces the old one in one step.
 func (v *move) moveRoutes() (string, error) {
 	var did []string
-	for _, r := range inOrder(v.routes) {
-		same := func(with bool) bool {
-			return slices.ContainsFunc(v.otherRoutes, func(o netlink.Route) bool {
+	for _, r := range gatewaysLast(v.routes) {
+		exists := func(withGateway bool) bool {
+			return slices.ContainsFunc(v.toRoutes, func(o netlink.Route) bool {
 				return o.Table == r.Table && destination(&o) == destination(&r) && o.Priority == r.Priority &&
-					o.Tos == r.Tos && (!with || o.Gw.Equal(r.Gw))
+					o.Tos == r.Tos && (!withGateway || o.Gw.Equal(r.Gw))
 			})
 		}
-		if same(true) {
+		if exists(true) {
 			continue
 		}
-		how := netlink.RouteReplace
-		if same(false) {
-			how = netlink.RouteAppend // another route to that destination has another gateway
+		add := netlink.RouteReplace
+		if exists(false) {
+			add = netlink.RouteAppend // another route to that destination has another gateway
 		}
 		if len(did) == 0 {
 			v.copyNeighbors()
 		}
 		n := r
 		n.LinkIndex, n.ILinkIndex = v.to.Attrs().Index, 0
-		text := "ip route replace " + describe(&r) + " dev " + v.to.Attrs().Name
-		if err := how(&n); err != nil && !errors.Is(err, unix.EEXIST) {
+		text := "ip route replace " + routeText(&r) + " dev " + v.to.Attrs().Name
+		if err := add(&n); err != nil && !errors.Is(err, unix.EEXIST) {
 			return "", fmt.Errorf("%s: %w", text, err)
 		}
-		v.otherRoutes = append(v.otherRoutes, n)
+		v.toRoutes = append(v.toRoutes, n)
 		did = append(did, text)
 	}
 	return joinSteps(did), nil
 }
 
-// copyNeighbors copies known MACs to the other link: replies to requests sent there could arrive on
-// this one. It only fills a cache, so errors do not matter.
+// copyNeighbors copies known MACs to the other link: replies to requests that are sent there could
+// arrive on this one. Errors do not matter: the kernel can resolve the neighbors again.
 func (v *move) copyNeighbors() {
 	list, err := netlink.NeighList(v.from.Attrs().Index, netlink.FAMILY_ALL)
 	if err != nil {
@@ -208,8 +209,8 @@ func (v *move) copyNeighbors() {
 	}
 }
 
-// inOrder sorts routes without a gateway first: the others need them.
-func inOrder(list []netlink.Route) []netlink.Route {
+// gatewaysLast sorts routes with a gateway last: they need the others.
+func gatewaysLast(list []netlink.Route) []netlink.Route {
 	direct := func(r netlink.Route) int {
 		if r.Gw == nil && r.Via == nil {
 			return 0
@@ -219,7 +220,8 @@ func inOrder(list []netlink.Route) []netlink.Route {
 	return slices.SortedStableFunc(slices.Values(list), func(a, b netlink.Route) int { return direct(a) - direct(b) })
 }
 
-func describe(r *netlink.Route) string {
+// routeText returns a route as arguments of `ip route`, without its device.
+func routeText(r *netlink.Route) string {
 	text := destination(r).String()
 	if r.Gw != nil {
 		text += " via " + r.Gw.String()
@@ -252,7 +254,7 @@ func (v *move) deleteAddresses() (string, error) {
 func (v *move) deleteRoutes() (string, error) {
 	var did []string
 	for _, r := range v.routes {
-		text := "ip route del " + describe(&r) + " dev " + v.from.Attrs().Name
+		text := "ip route del " + routeText(&r) + " dev " + v.from.Attrs().Name
 		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENODEV) {
 			return "", fmt.Errorf("%s: %w", text, err)
 		}

@@ -84,8 +84,8 @@ func TestOthersBridge(t *testing.T) {
 	}
 }
 
-// TestMemoryLost: a device whose memory cannot be read is adopted and given back all the same.
-func TestMemoryLost(t *testing.T) {
+// TestSettingsLost: a device whose settings cannot be read is adopted and given back all the same.
+func TestSettingsLost(t *testing.T) {
 	_, n := plain(t)
 	// the end of a lifetime is lost; the rest is the default
 	sh(t, n, "ip addr del 172.18.0.44/16 dev eth0; ethtool -K eth0 tx on gro on")

@@ -31,8 +31,8 @@ const (
 	// KeyUplink of a Bridge: the device that is its uplink. The entry script of Open vSwitch reads
 	// it, too.
 	KeyUplink = "hairpin-uplink"
-	// keyHad of a Bridge: the former settings of the device; see memory.
-	keyHad = "hairpin-uplink-had"
+	// keyFormer of a Bridge: the former settings of the device; see settings.
+	keyFormer = "hairpin-uplink-had"
 	// keyDatapath of Open_vSwitch: the bridges' datapath type, system or netdev, as the entry
 	// script decided.
 	keyDatapath = "hairpin-datapath"
@@ -47,18 +47,20 @@ type Config struct {
 	Bridge   string         // the gateway bridge
 	Device   string         // the uplink; empty = the device of the default route
 	Prefixes []netip.Prefix // addresses in them are not the machine's, such as the masquerade subnets
-	// Sysctls are paths below /proc/sys that the node changes; recorded and restored at the end.
+	// Sysctls are paths below /proc/sys that the node changes. They are recorded, and restored at
+	// the end.
 	Sysctls []string
 }
 
-// memory has the former settings of a device, apart from what moves.
-type memory struct {
-	Addresses []lifetime        `json:"addresses,omitempty"` // those with a lifetime
+// settings are the settings of a device before it became the uplink, except addresses and routes,
+// which move.
+type settings struct {
+	Addresses []lifetime        `json:"addresses,omitempty"` // only those with a lifetime
 	IPv6Off   bool              `json:"ipv6Off,omitempty"`   // disable_ipv6
 	Promisc   bool              `json:"promisc,omitempty"`   // the flag
 	Offloads  []uint32          `json:"offloads,omitempty"`  // those that were on; see offloads
 	Features  []string          `json:"features,omitempty"`  // those of unsupported that were on
-	SCTP      bool              `json:"sctp,omitempty"`      // the same of sctp, as agents of before wrote it
+	SCTP      bool              `json:"sctp,omitempty"`      // the feature sctp was on, as earlier releases recorded it
 	Sysctls   map[string]string `json:"sysctls,omitempty"`
 }
 
@@ -71,20 +73,20 @@ type lifetime struct {
 
 // machine is the state of the machine and Open vSwitch.
 type machine struct {
-	db       *ovsdb.Client
-	config   Config
-	view     ovsdb.View
-	bridge   *ovsdb.Bridge
-	had      memory
-	lost     error            // why had is a default
-	port     *ovsdb.Interface // the device's, when it is a port of the bridge
-	device   netlink.Link
-	internal netlink.Link // the bridge's own
+	db        *ovsdb.Client
+	config    Config
+	view      ovsdb.View
+	bridge    *ovsdb.Bridge
+	former    settings
+	formerErr error            // why former is a default
+	port      *ovsdb.Interface // the device's, when it is a port of the bridge
+	device    netlink.Link
+	internal  netlink.Link // the bridge's own
 }
 
-// readMachine reads the state. If the bridge is not Hairpin's, bridge is nil, and others reports
-// whether another program's exists.
-func readMachine(db *ovsdb.Client, c Config) (m machine, others bool, err error) {
+// readMachine reads the state. If the bridge is not Hairpin's, bridge is nil, and foreign reports
+// whether another program made one with that name.
+func readMachine(db *ovsdb.Client, c Config) (m machine, foreign bool, err error) {
 	m = machine{db: db, config: c, view: db.View()}
 	if m.bridge = ovsdb.BridgeNamed(m.view, c.Bridge); m.bridge == nil {
 		return m, false, nil
@@ -94,7 +96,7 @@ func readMachine(db *ovsdb.Client, c Config) (m machine, others bool, err error)
 		m.bridge = nil
 		return m, true, nil
 	}
-	m.had, m.lost = parseMemory(m.bridge.ExternalIDs[keyHad])
+	m.former, m.formerErr = parseSettings(m.bridge.ExternalIDs[keyFormer])
 	m.port = m.portOf(name)
 	if m.device, err = link(name); err != nil {
 		return m, false, err
@@ -103,44 +105,44 @@ func readMachine(db *ovsdb.Client, c Config) (m machine, others bool, err error)
 	return m, false, err
 }
 
-// parseMemory parses the text of remember, and returns the default and an error if it cannot.
-func parseMemory(text string) (had memory, err error) {
-	if err := json.Unmarshal([]byte(text), &had); err != nil {
-		return commonSettings(), err
+// parseSettings parses settings of a Bridge row. With an error it returns the default.
+func parseSettings(text string) (former settings, err error) {
+	if err := json.Unmarshal([]byte(text), &former); err != nil {
+		return defaultSettings(), err
 	}
-	for _, a := range had.Addresses {
+	for _, a := range former.Addresses {
 		if !a.Prefix.IsValid() {
-			return commonSettings(), errors.New("an address is none")
+			return defaultSettings(), errors.New("an address is invalid")
 		}
 	}
-	if had.SCTP {
-		had.Features = append(had.Features, sctp)
+	if former.SCTP {
+		former.Features = append(former.Features, sctp)
 	}
-	return had, nil
+	return former, nil
 }
 
-// commonSettings returns the settings of most devices.
-func commonSettings() memory {
-	return memory{Offloads: slices.Sorted(maps.Keys(offloads())), Features: []string{sctp}}
+// defaultSettings returns the settings of most devices.
+func defaultSettings() settings {
+	return settings{Offloads: slices.Sorted(maps.Keys(offloads())), Features: []string{sctp}}
 }
 
-// assume records the settings of most devices, if the former ones cannot be read any more. A guess
-// is better than a machine that never gets its network back.
-func (m *machine) assume(ctx context.Context) (string, error) {
-	text, err := json.Marshal(m.had)
+// recordDefaults records the settings of most devices, if the former ones cannot be read any more.
+// Otherwise the machine would never get its network back.
+func (m *machine) recordDefaults(ctx context.Context) (string, error) {
+	text, err := json.Marshal(m.former)
 	if err != nil {
 		return "", err
 	}
-	_, err = m.db.Transact(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("external_ids", []string{keyHad}),
-		ovsdb.InsertInto("external_ids", map[string]string{keyHad: string(text)})).Row(m.bridge.UUID))
+	_, err = m.db.Transact(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("external_ids", []string{keyFormer}),
+		ovsdb.InsertInto("external_ids", map[string]string{keyFormer: string(text)})).Row(m.bridge.UUID))
 	if err != nil {
-		return "", fmt.Errorf("bridge %s: external_ids:%s: %w", m.bridge.Name, keyHad, err)
+		return "", fmt.Errorf("bridge %s: external_ids:%s: %w", m.bridge.Name, keyFormer, err)
 	}
-	what := fmt.Sprintf("assume the usual of %s: external_ids:%s of bridge %s says nothing of it (%v)",
-		m.bridge.ExternalIDs[KeyUplink], keyHad, m.bridge.Name, m.lost)
+	what := fmt.Sprintf("assume default settings of %s: external_ids:%s of bridge %s cannot be read (%v)",
+		m.bridge.ExternalIDs[KeyUplink], keyFormer, m.bridge.Name, m.formerErr)
 	return what, m.wait(ctx, func(v ovsdb.View) bool {
 		b := ovsdb.Get[ovsdb.Bridge](v, m.bridge.UUID)
-		return b == nil || b.ExternalIDs[keyHad] == string(text)
+		return b == nil || b.ExternalIDs[keyFormer] == string(text)
 	})
 }
 
@@ -179,8 +181,8 @@ func GiveBack(ctx context.Context, db *ovsdb.Client, c Config) (did []string, er
 	return repeat(ctx, func() (string, error) { return GiveBackStep(ctx, db, c) })
 }
 
-// repeat takes steps until none is left, or one comes a second time: then another program undoes
-// them, and this would not end.
+// repeat takes steps until none is left, or one comes a second time: then another program reverts
+// them, and repeat would not end.
 func repeat(ctx context.Context, step func() (string, error)) (did []string, err error) {
 	for ctx.Err() == nil {
 		what, err := step()
@@ -197,14 +199,14 @@ func repeat(ctx context.Context, step func() (string, error)) (did []string, err
 
 // AdoptStep takes one step of Adopt, and returns it; empty if none is left.
 func AdoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) {
-	m, others, err := readMachine(db, c)
+	m, foreign, err := readMachine(db, c)
 	switch {
-	case err != nil || others:
+	case err != nil || foreign:
 		return "", err
 	case m.bridge == nil:
 		return m.makeBridge(ctx)
-	case m.lost != nil:
-		return m.assume(ctx)
+	case m.formerErr != nil:
+		return m.recordDefaults(ctx)
 	case m.device == nil:
 		return "", &apply.Waiting{Devices: []string{m.bridge.ExternalIDs[KeyUplink]}}
 	case m.internal == nil:
@@ -215,10 +217,10 @@ func AdoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) 
 		return "", err
 	}
 	steps := []func() (string, error){
-		func() (string, error) { return m.sameMAC(ctx) },
+		func() (string, error) { return m.setMAC(ctx) },
 		func() (string, error) { return setUp(m.internal) },
 		mv.addAddresses,
-		m.withoutUnsupported,
+		m.disableUnsupported,
 		func() (string, error) { return m.addPort(ctx) },
 		m.prepare,
 		mv.moveRoutes,
@@ -234,11 +236,11 @@ func GiveBackStep(ctx context.Context, db *ovsdb.Client, c Config) (string, erro
 	return giveBackStep(ctx, db, c, true)
 }
 
-// giveBackStep deletes the bridge only if the argument bridge is true.
-func giveBackStep(ctx context.Context, db *ovsdb.Client, c Config, bridge bool) (string, error) {
+// giveBackStep is GiveBackStep, which may leave the bridge without its port.
+func giveBackStep(ctx context.Context, db *ovsdb.Client, c Config, deleteBridge bool) (string, error) {
 	m, _, err := readMachine(db, c)
 	remove := func() (string, error) {
-		if !bridge {
+		if !deleteBridge {
 			return "", nil
 		}
 		return m.deleteBridge(ctx)
@@ -246,12 +248,12 @@ func giveBackStep(ctx context.Context, db *ovsdb.Client, c Config, bridge bool) 
 	switch {
 	case err != nil || m.bridge == nil:
 		return "", err
-	case m.lost != nil:
-		return m.assume(ctx)
+	case m.formerErr != nil:
+		return m.recordDefaults(ctx)
 	case m.device == nil || m.internal == nil:
 		return remove()
 	}
-	if m.config.Prefixes, err = masquerade(m.internal, m.config.Prefixes); err != nil {
+	if m.config.Prefixes, err = addMasquerade(m.internal, m.config.Prefixes); err != nil {
 		return "", err
 	}
 	mv, err := m.move(m.internal, m.device)
@@ -265,7 +267,7 @@ func giveBackStep(ctx context.Context, db *ovsdb.Client, c Config, bridge bool) 
 		mv.deleteAddresses,
 		mv.deleteRoutes,
 		func() (string, error) { return m.deletePort(ctx) },
-		m.notPromiscuous,
+		m.clearPromiscuous,
 		remove,
 	}
 	return firstStep(steps)
