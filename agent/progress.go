@@ -25,6 +25,9 @@ func (p *progress) note(err error) {
 		if p.warned != "" {
 			p.log.Info("in sync again", "after", now.Sub(p.failing).Round(time.Millisecond))
 		}
+		if !p.synced {
+			time.AfterFunc(settledAfter, trimHeap)
+		}
 		p.warned, p.synced = "", true
 	default:
 		if p.err == nil {
