@@ -21,7 +21,7 @@ type Slice struct {
 	Family    cluster.Family // 0: of host names, which are not served
 	Triggered time.Time
 	Ports     []SlicePort
-	Endpoints []cluster.Backend // without a port
+	Endpoints []cluster.Backend // without ports
 	Problems  cluster.Problems
 }
 

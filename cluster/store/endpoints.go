@@ -64,7 +64,7 @@ func (v *service) fill(list []*cluster.Frontend) {
 		}
 		key := keyOf(from[i])
 		if _, ok := shared[key]; !ok {
-			shared[key] = v.merge(from[i], min(sizes[i], room))
+			shared[key] = v.endpoints(from[i], min(sizes[i], room))
 		}
 		f.Backends = shared[key]
 	}
@@ -91,6 +91,23 @@ func keyOf(list []source) string {
 		key = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint32(key, uint32(s.slice)), s.port)
 	}
 	return string(key)
+}
+
+// endpoints returns the same as merge. If these are all endpoints of one slice, the slice gets the
+// same list, so that there is only one of both.
+func (v *service) endpoints(from []source, room int) []cluster.Backend {
+	if len(from) != 1 {
+		return v.merge(from, room)
+	}
+	x, port := v.slices[from[0].slice], from[0].port
+	if x.port == port && len(x.Endpoints) == min(len(x.accepted), room) {
+		return x.Endpoints
+	}
+	out := v.merge(from, room)
+	if len(out) == len(x.Endpoints) {
+		x.Endpoints, x.accepted, x.port = out, out, port
+	}
+	return out
 }
 
 // merge returns at most room endpoints, the fittest first, sorted and without duplicates.

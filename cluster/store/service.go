@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"hairpin/cluster"
 	"hairpin/cluster/parse"
@@ -14,7 +15,7 @@ import (
 type service struct {
 	present  bool
 	served   bool                // it has addresses to serve
-	ports    []*cluster.Frontend // without Backends
+	ports    []*cluster.Frontend // as parsed, except for Backends and Triggered
 	problems []cluster.Problem
 	refused  cluster.Problems // by the guard
 	slices   []*slice         // by name
@@ -41,21 +42,29 @@ func (v *service) find(owner cluster.Owner) (int, bool) {
 }
 
 // frontends returns the ports with the slices' endpoints. It reuses a Frontend of old that is
-// equal, so that a reader can detect changes by pointer.
+// equal, so that a reader can detect changes by pointer. A port of which the guard refuses nothing
+// is replaced by its Frontend, so that there is only one of both.
 func (v *service) frontends(old []*cluster.Frontend, g *trust.Guard) []*cluster.Frontend {
 	var out []*cluster.Frontend
 	v.refused = cluster.Problems{}
 	for _, x := range v.slices {
 		x.applyGuard(g)
 	}
-	for _, port := range v.ports {
-		out = append(out, g.Admit(new(*port), &v.refused))
+	whole := make([]bool, len(v.ports))
+	for i, port := range v.ports {
+		f := new(*port)
+		f.Backends, f.Triggered = nil, time.Time{}
+		out = append(out, g.Admit(f, &v.refused))
+		whole[i] = out[i] == f
 	}
 	v.fill(out)
 	for i, f := range out {
 		at, found := slices.BinarySearchFunc(old, f, (*cluster.Frontend).Compare)
 		if found && equalFrontends(f, old[at]) {
 			out[i] = old[at]
+		}
+		if whole[i] {
+			v.ports[i] = out[i]
 		}
 	}
 	return out
@@ -102,6 +111,7 @@ func equalBackends(b, c cluster.Backend) bool {
 // slice is an EndpointSlice with what the guard decides about its endpoints.
 type slice struct {
 	parse.Slice
+	port     uint16            // of all Endpoints, if the list is that of a Frontend; otherwise 0
 	accepted []cluster.Backend // those of Endpoints that the guard accepts
 	guard    int               // the number of that guard
 	refused  []cluster.Problem // by the guard
