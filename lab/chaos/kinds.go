@@ -60,9 +60,6 @@ func add(k kind) {
 	kindNames = append(kindNames, k.name)
 }
 
-// Names returns the names of all kinds of faults.
-func Names() []string { return kindNames }
-
 // daemons are the programs of a node in pods, with a regular expression for their command lines.
 // The kubelet restarts them.
 var daemons = []struct {

@@ -15,11 +15,11 @@ func TestPlan(t *testing.T) {
 	drawn := map[string]int{}
 	overlapping, all := 0, 0
 	for seed := range uint64(200) {
-		s := Plan(seed, length, threeNodes, Names())
-		if again := Plan(seed, length, threeNodes, Names()); !reflect.DeepEqual(s, again) {
+		s := Plan(seed, length, threeNodes, kindNames)
+		if again := Plan(seed, length, threeNodes, kindNames); !reflect.DeepEqual(s, again) {
 			t.Fatalf("seed %d: two schedules", seed)
 		}
-		if seed > 0 && reflect.DeepEqual(s.Faults, Plan(seed-1, length, threeNodes, Names()).Faults) {
+		if seed > 0 && reflect.DeepEqual(s.Faults, Plan(seed-1, length, threeNodes, kindNames).Faults) {
 			t.Errorf("seeds %d and %d: one schedule", seed-1, seed)
 		}
 		if len(s.Faults) < 50 {
@@ -45,7 +45,7 @@ func TestPlan(t *testing.T) {
 			checkPair(t, seed, f, s.Faults[:i])
 		}
 	}
-	for _, name := range Names() {
+	for _, name := range kindNames {
 		if drawn[name] == 0 {
 			t.Errorf("no seed has %q", name)
 		}
@@ -99,7 +99,7 @@ func TestSilences(t *testing.T) {
 
 // TestSave checks that a file repeats a schedule.
 func TestSave(t *testing.T) {
-	s := Plan(7, time.Minute, threeNodes, Names())
+	s := Plan(7, time.Minute, threeNodes, kindNames)
 	file := t.TempDir() + "/schedule.json"
 	if err := s.Save(file); err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestSave(t *testing.T) {
 
 // TestPart checks that a part of a schedule begins and ends with its faults.
 func TestPart(t *testing.T) {
-	s := Plan(3, 5*time.Minute, threeNodes, Names())
+	s := Plan(3, 5*time.Minute, threeNodes, kindNames)
 	last := s.Faults[len(s.Faults)-2:]
 	p := part(&s, last)
 	if p.Faults[0].Start != startDelay || p.Faults[1].Start-p.Faults[0].Start != last[1].Start-last[0].Start ||
