@@ -259,6 +259,9 @@ func (s *APIServer) Kubeconfig() string { return filepath.Join(s.dir, "kubeconfi
 // LogFile is the path of the log of all four components.
 func (s *APIServer) LogFile() string { return filepath.Join(s.dir, "log") }
 
+// DataDir has the data of etcd.
+func (s *APIServer) DataDir() string { return filepath.Join(s.dir, "etcd") }
+
 // PID returns the process ID of the server.
 func (s *APIServer) PID() int { return s.record.PID }
 

@@ -325,11 +325,12 @@ func (s *source) Replace(all []any, version string) error {
 
 // lock locks known and newest until the returned function is called with a new resourceVersion,
 // which is after the change is sent: has reports what collect will take before anything sent later.
+// resourceVersions only go back in a list, if the server's data were restored from a backup.
 func (s *source) lock() (unlock func(version string)) {
 	s.mu.Lock()
 	return func(version string) {
 		if v, err := parseVersion(version); err == nil {
-			s.newest = max(s.newest, v)
+			s.newest = v
 		}
 		s.mu.Unlock()
 		s.turn.Notify()

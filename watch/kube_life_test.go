@@ -3,6 +3,8 @@ package watch_test
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -274,6 +277,45 @@ func testManyAway(t *testing.T, a *api) {
 	a.start(t)
 	check(t, a.client(t).CoreV1().Services("default").Delete(t.Context(), "service-00000", metav1.DeleteOptions{}))
 	has(many - 1)
+}
+
+// testRestored restores etcd's data from a backup. The resourceVersions go back, and the server
+// would continue a watch from one that it does not have yet: without what was changed since the
+// backup.
+func testRestored(t *testing.T, a *api) {
+	other := func(text string) string {
+		return strings.ReplaceAll(strings.ReplaceAll(text, "web", "other"), "10.96.0.80", "10.96.0.81")
+	}
+	kube{a.client(t)}.change(t, step{set: fmt.Sprintf(web, "10.244.7.5")})
+	snapshots := follow(t, a.agent(t), "node-a")
+	snapshots.until(t, webText("10.244.7.5"))
+	check(t, a.server.Stop())
+	backup := filepath.Join(t.TempDir(), "etcd")
+	check(t, os.CopyFS(backup, os.DirFS(a.server.DataDir())))
+	a.start(t)
+
+	admin := kube{a.client(t)}
+	admin.change(t, step{set: other(fmt.Sprintf(web, "10.244.7.5"))})
+	for i := range 300 { // more changes than the server makes before the watches return
+		_, err := admin.client.CoreV1().Services("default").Patch(t.Context(), "other", types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"annotations":{"turn":"%d"}}}`, i), metav1.PatchOptions{})
+		check(t, err)
+	}
+	admin.change(t, step{set: fmt.Sprintf(web, "10.244.7.6")})
+	snapshots.until(t, other(webText("10.244.7.5"))+webText("10.244.7.6"))
+	check(t, a.server.Stop())
+	check(t, os.RemoveAll(a.server.DataDir()))
+	check(t, os.CopyFS(a.server.DataDir(), os.DirFS(backup)))
+	a.start(t)
+	begin := time.Now()
+	snapshots.until(t, webText("10.244.7.5"))
+	t.Logf("back after %s", time.Since(begin).Round(time.Millisecond))
+
+	admin = kube{a.client(t)}
+	admin.change(t, step{set: fmt.Sprintf(web, "10.244.7.7")}) // the watch continues
+	snapshots.until(t, webText("10.244.7.7"))
+	admin.change(t, step{delete: webKeys})
+	snapshots.until(t, "")
 }
 
 // TestKubeWithoutAPI: no server, no Snapshot, and no goroutine is left.

@@ -189,6 +189,7 @@ func TestKube(t *testing.T) {
 	t.Run("cluster policies", func(t *testing.T) { testClusterPolicies(t, a) })
 	t.Run("egress", func(t *testing.T) { testEgress(t, a) })
 	t.Run("before Pods", func(t *testing.T) { testBeforePods(t, a) })
+	t.Run("restored from a backup", func(t *testing.T) { testRestored(t, a) })
 	t.Run("restart with many Services", func(t *testing.T) { testManyAway(t, a) })
 	wantNoGoroutines(t)
 }

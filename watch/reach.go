@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -55,11 +56,17 @@ type resourceClient struct {
 	reach    *reachability
 	// absent, if set, returns the empty list for a resource that the server may lack.
 	absent func() runtime.Object
+	// ends is when the server ends the last requested watch. Zero: the objects were listed since.
+	ends time.Time
 }
 
 // ListWithContext reads one page of the objects and drops their unneeded parts.
 func (a *resourceClient) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	if options.ResourceVersion == "0" {
+	past, err := a.past(ctx, options.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	if options.ResourceVersion == "0" || past {
 		// The server's cache may be older than the state that this node had before: a restart must
 		// not revert changes.
 		options.ResourceVersion = ""
@@ -75,6 +82,7 @@ func (a *resourceClient) ListWithContext(ctx context.Context, options metav1.Lis
 	}
 	a.reach.record(ctx, a.resource, err)
 	if err == nil {
+		a.ends = time.Time{}
 		err = meta.EachListItem(list, trim)
 	}
 	return list, err
@@ -87,6 +95,16 @@ func (a *resourceClient) IsWatchListSemanticsUnSupported() bool { return true }
 
 // WatchWithContext reads changes.
 func (a *resourceClient) WatchWithContext(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
+	past, err := a.past(ctx, options.ResourceVersion)
+	if past {
+		err = apierrors.NewResourceExpired(a.resource + " were restored from a backup") // all are listed
+	}
+	if err != nil {
+		return nil, err
+	}
+	if options.TimeoutSeconds != nil {
+		a.ends = time.Now().Add(time.Duration(*options.TimeoutSeconds) * time.Second)
+	}
 	w, err := a.ListWatch.WatchWithContext(ctx, options)
 	if a.absent != nil && apierrors.IsNotFound(err) {
 		if options.ResourceVersion != "" { // the server had the resource before
@@ -96,6 +114,28 @@ func (a *resourceClient) WatchWithContext(ctx context.Context, options metav1.Li
 	}
 	a.reach.record(ctx, a.resource, err)
 	return w, err
+}
+
+// past reports whether the server's objects are older than a resourceVersion: its data were
+// restored from a backup. From a version that the server does not have yet, it would continue a
+// watch, but without what differs from the backup, and a list waits up to 40 s. The server is asked
+// only if the last watch ended early, as when the server restarts. Restored data that have passed
+// the version by then are not detected.
+func (a *resourceClient) past(ctx context.Context, version string) (bool, error) {
+	if !time.Now().Before(a.ends) {
+		return false, nil
+	}
+	list, err := a.ListWatch.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
+	if a.absent != nil && apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	a.reach.record(ctx, a.resource, err)
+	if err != nil {
+		return false, err
+	}
+	_, has, err := versionsOf(list)
+	wanted, otherwise := parseVersion(version)
+	return err == nil && otherwise == nil && has < wanted, nil // only numbers can be compared
 }
 
 // trim drops large parts that the Store does not read, so that they need no memory until the last

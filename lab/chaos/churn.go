@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	churnServices = 4 // how many Services come and go
-	// freshTime is the time after which every node serves a new Service.
-	freshTime = 3 * time.Second
+	churned = 4 // Services that come and go
+	// fresh is the time after which every node serves a new Service.
+	fresh = 3 * time.Second
 )
 
-// churn creates and deletes objects until ctx ends, and deletes what is left. It ignores failed
-// requests: the API server may not answer during a fault.
+// churn creates and deletes objects until ctx ends, and deletes what is left. Requests fail while
+// the API server is away; nothing depends on them.
 func (r *run) churn(ctx context.Context) {
 	random := rand.New(rand.NewPCG(r.opt.Seed, 1<<32))
-	stops := map[string]func(){} // by the name of a Service: ends its clients; nil: it does not exist
+	stops := map[string]func(){} // Services that exist → ends their clients
 	policy, egress := false, false
 	for ctx.Err() == nil {
-		sleep(ctx, jitter(random, time.Second, 4*time.Second))
+		pause(ctx, jitter(random, time.Second, 4*time.Second))
 		limited, cancel := context.WithTimeout(ctx, 5*time.Second)
-		switch i := random.IntN(churnServices + 2); {
-		case i == churnServices:
-			policy = r.togglePolicy(limited, policy)
-		case i == churnServices+1:
-			egress = r.toggleEgressIP(limited, egress)
+		switch i := random.IntN(churned + 2); {
+		case i == churned:
+			policy = r.flipPolicy(limited, policy)
+		case i == churned+1:
+			egress = r.flipEgressIP(limited, egress)
 		case stops[churnName(i)] == nil:
 			if stop := r.newService(limited, ctx, churnName(i), random); stop != nil {
 				stops[churnName(i)] = stop
@@ -49,11 +49,11 @@ func (r *run) churn(ctx context.Context) {
 			stop()
 		}
 	}
-	for i := range churnServices { // undeploy removes what this leaves
+	for i := range churned { // undeploy removes what this leaves
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		_ = r.cluster.Client().CoreV1().Services(namespace).Delete(limited, churnName(i), metav1.DeleteOptions{})
-		_ = r.togglePolicy(limited, true)
-		_ = r.toggleEgressIP(limited, true)
+		_ = r.flipPolicy(limited, true)
+		_ = r.flipEgressIP(limited, true)
 		cancel()
 	}
 }
@@ -90,39 +90,39 @@ func (r *run) newService(ctx, run context.Context, name string, random *rand.Ran
 		c.to = append(c.to, netip.AddrPortFrom(netip.MustParseAddr(ip), 80))
 	}
 	r.mu.Lock()
-	path := len(r.connections)
-	r.connections = append(r.connections, c)
+	path := len(r.list)
+	r.list = append(r.list, c)
 	r.mu.Unlock()
 	run, cancel := context.WithCancel(run)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		sleep(run, freshTime)
+		pause(run, fresh)
 		for turn := 0; run.Err() == nil; turn++ {
-			r.connectOnce(context.WithoutCancel(run), path, c, c.to[turn%len(c.to)])
-			sleep(run, time.Second)
+			r.ask(context.WithoutCancel(run), path, c, c.to[turn%len(c.to)])
+			pause(run, time.Second)
 		}
 	}()
 	return func() { cancel(); <-ended }
 }
 
-// churnEgressIP is the EgressIP that comes and goes.
-func churnEgressIP() string { return egressIPManifest("churn", roleEgressChurn, churnIPs) }
+// roamingEgressIP is the EgressIP that comes and goes.
+func roamingEgressIP() string { return egressIPManifest("churn", roleRoamer, roamingIPs) }
 
-// toggleEgressIP deletes the EgressIP that comes and goes, or creates it, and returns whether it
+// flipEgressIP deletes the EgressIP of the roaming pods, or creates it, and returns whether it
 // exists.
-func (r *run) toggleEgressIP(ctx context.Context, exists bool) bool {
+func (r *run) flipEgressIP(ctx context.Context, exists bool) bool {
 	if exists {
 		_, err := r.cluster.Kubectl(ctx, "", "delete", "egressip", "churn", "--ignore-not-found")
 		return err != nil
 	}
-	_, err := r.cluster.Kubectl(ctx, churnEgressIP(), "apply", "-f", "-")
+	_, err := r.cluster.Kubectl(ctx, roamingEgressIP(), "apply", "-f", "-")
 	return err == nil
 }
 
-// togglePolicy deletes a second policy of the guarded pods, or creates it, and returns whether it
-// exists. The policy allows what the first one allows.
-func (r *run) togglePolicy(ctx context.Context, exists bool) bool {
+// flipPolicy deletes a second policy of the guarded pods, or creates it, and returns whether it
+// exists. It allows what the first one allows.
+func (r *run) flipPolicy(ctx context.Context, exists bool) bool {
 	const name = "churn"
 	all := r.cluster.Client().NetworkingV1().NetworkPolicies(namespace)
 	if exists {

@@ -24,56 +24,55 @@ func (r *run) since() time.Duration { return time.Since(r.begin) }
 // clients opens connections until ctx ends, waits for the last ones, and closes those that it kept.
 func (r *run) clients(ctx context.Context) {
 	var all sync.WaitGroup
-	for i, c := range r.connections {
+	for i, c := range r.list {
 		all.Go(func() {
 			defer func() {
 				for to := range c.sessions {
-					c.close(to)
+					c.closes(to)
 				}
 			}()
 			random := rand.New(rand.NewPCG(r.opt.Seed, uint64(i)))
 			for turn := 0; ; turn++ {
-				sleep(ctx, jitter(random, c.every/2, c.every*3/2))
+				pause(ctx, jitter(random, c.every/2, c.every*3/2))
 				if ctx.Err() != nil {
 					return
 				}
-				r.connectOnce(context.WithoutCancel(ctx), i, c, c.to[turn%len(c.to)])
+				r.ask(context.WithoutCancel(ctx), i, c, c.to[turn%len(c.to)])
 			}
 		})
 	}
 	all.Wait()
 }
 
-// clientPlace finds the network namespace of clients and remembers it. That of a pod is another one
-// after its node has rebooted.
-type clientPlace struct {
+// site is a place of clients. Its pod gets another network namespace when its node reboots.
+type site struct {
 	find  func(context.Context) (lab.Place, error)
 	mu    sync.Mutex
 	found lab.Place
 }
 
-// place returns the place, or nil if its host or pod does not run.
-func (s *clientPlace) place(ctx context.Context) lab.Place {
+// place returns the place, or nil if nothing runs there.
+func (s *site) place(ctx context.Context) lab.Place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.found == nil {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		s.found, _ = s.find(ctx) // if the API server does not answer, the next connection tries again
+		s.found, _ = s.find(ctx) // the API server may be away: the next connection tries again
 	}
 	return s.found
 }
 
 // forget makes the next connection look for the place again.
-func (s *clientPlace) forget() {
+func (s *site) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.found = nil
 }
 
-// connectOnce opens a connection, or uses the one that is open, and records the result. There is
-// none if the client's pod does not run.
-func (r *run) connectOnce(ctx context.Context, path int, c *connection, to netip.AddrPort) {
+// ask opens a connection, or uses the one that is open. There is no result if its client's pod does
+// not run.
+func (r *run) ask(ctx context.Context, path int, c *connection, to netip.AddrPort) {
 	place := c.from.place(ctx)
 	if place == nil {
 		return
@@ -94,16 +93,16 @@ func (r *run) connectOnce(ctx context.Context, path int, c *connection, to netip
 	defer r.mu.Unlock()
 	r.results = append(r.results, result)
 	if what := violated(&c.Path, &result); what != "" && what != failed {
-		r.progress("%s: %s: %s", c.Name, what, result.describe())
+		r.say("%s: %s: %s", c.Name, what, result.describe())
 	}
-	r.explainInBackground(c, &result)
+	r.explainSoon(c, &result)
 }
 
-// exchange opens a connection and returns the server's greeting. If the connection is already open,
-// exchange waits for an echo on it, and returns its greeting again.
+// exchange gets the greeting of a new connection, or an echo on one that was kept open, whose
+// greeting it returns again.
 func (c *connection) exchange(ctx context.Context, from lab.Place, to netip.AddrPort) (a probe.Answer) {
 	request := probe.Request{Protocol: "tcp", To: to, Timeout: c.limit}
-	if !c.keepsOpen {
+	if !c.keeps {
 		return lab.Get(ctx, from, request)
 	}
 	s := c.sessions[to]
@@ -117,15 +116,15 @@ func (c *connection) exchange(ctx context.Context, from lab.Place, to netip.Addr
 		})
 	}
 	if err != nil {
-		c.close(to)
+		c.closes(to)
 		return probe.Answer{Error: err.Error()}
 	}
 	c.sessions[to] = s
 	return probe.Answer{Greeting: s.Greeting}
 }
 
-// close closes the connection to an address if there is one.
-func (c *connection) close(to netip.AddrPort) {
+// closes closes the connection to an address if there is one.
+func (c *connection) closes(to netip.AddrPort) {
 	if s := c.sessions[to]; s != nil {
 		s.Close()
 		delete(c.sessions, to)
@@ -137,9 +136,8 @@ const (
 	arpWait  = 200 * time.Millisecond
 )
 
-// watchARP sends ARP requests for an address until ctx ends, and records when several machines
-// answer.
-func (r *run) watchARP(ctx context.Context, a netip.Addr) error {
+// watch asks by ARP which machine has an address, until ctx ends, and records when several answer.
+func (r *run) watch(ctx context.Context, a netip.Addr) error {
 	at := r.cluster.Lab().Host(cluster.ClientName)
 	own, err := attack.MAC(at, "eth0")
 	if err != nil {
@@ -154,54 +152,54 @@ func (r *run) watchARP(ctx context.Context, a netip.Addr) error {
 		}
 		machines[mac.String()] = n.Name()
 	}
-	var shared *Shared
+	var now *Shared
 	for ctx.Err() == nil {
-		answers, err := arpReplies(ctx, at, request, a)
+		answers, err := arp(ctx, at, request, a)
 		if err != nil {
 			return err
 		}
-		if shared != nil && len(answers) < 2 {
-			r.addShared(*shared)
-			shared = nil
+		if now != nil && len(answers) < 2 {
+			r.share(*now)
+			now = nil
 		}
-		if shared == nil && len(answers) > 1 {
-			shared = &Shared{Address: a, From: r.since()}
+		if now == nil && len(answers) > 1 {
+			now = &Shared{Address: a, From: r.since()}
 		}
-		if shared != nil {
-			shared.To = r.since()
+		if now != nil {
+			now.To = r.since()
 			for _, mac := range answers {
-				if n := cmp.Or(machines[mac], mac); !slices.Contains(shared.Nodes, n) {
-					shared.Nodes = append(shared.Nodes, n)
+				if n := cmp.Or(machines[mac], mac); !slices.Contains(now.Nodes, n) {
+					now.Nodes = append(now.Nodes, n)
 				}
 			}
 		}
-		sleep(ctx, arpEvery)
+		pause(ctx, arpEvery)
 	}
-	if shared != nil {
-		r.addShared(*shared)
+	if now != nil {
+		r.share(*now)
 	}
 	return nil
 }
 
-// addShared records a time in which several nodes answered for an address.
-func (r *run) addShared(s Shared) {
+// share records a time in which several nodes answered for an address.
+func (r *run) share(s Shared) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shared = append(r.shared, s)
 }
 
-// arpReplies sends a request and returns the MACs that answer.
-func arpReplies(ctx context.Context, at lab.Place, request []byte, a netip.Addr) (list []string, err error) {
-	listener, err := attack.Listen(at, "eth0")
+// arp sends a request and returns the MACs that answer.
+func arp(ctx context.Context, at lab.Place, request []byte, a netip.Addr) (list []string, err error) {
+	ear, err := attack.Listen(at, "eth0")
 	if err != nil {
 		return nil, err
 	}
-	defer listener.Close()
+	defer ear.Close()
 	if err := attack.Send(at, "eth0", request); err != nil {
 		return nil, err
 	}
 	for end := time.Now().Add(arpWait); time.Now().Before(end); {
-		listener.Hear(ctx, time.Until(end), func(b []byte) bool {
+		ear.Hear(ctx, time.Until(end), func(b []byte) bool {
 			const arp, reply = 0x0806, 2
 			if len(b) < 42 || binary.BigEndian.Uint16(b[12:]) != arp || binary.BigEndian.Uint16(b[20:]) != reply {
 				return false

@@ -18,9 +18,9 @@ import (
 	"hairpin/lab/cluster"
 )
 
-// recoveryTimeout is how long a daemon may take to run again. A kubelet restarts a container that
-// keeps ending after growing pauses.
-const recoveryTimeout = 6 * time.Minute
+// backTimeout is how long a daemon may take to be back. A kubelet restarts a container that ends
+// again and again after growing pauses.
+const backTimeout = 6 * time.Minute
 
 // node returns a node, or an error while it reboots.
 func (r *run) node(name string) (*lab.Node, error) {
@@ -51,8 +51,8 @@ func signal(ctx context.Context, n *lab.Node, pattern, sig string) ([]string, er
 	return list, err
 }
 
-// execInDaemon runs a command in the container of a daemon.
-func execInDaemon(ctx context.Context, n *lab.Node, pattern string, command ...string) (string, error) {
+// inside runs a command in the container of a daemon.
+func inside(ctx context.Context, n *lab.Node, pattern string, command ...string) (string, error) {
 	list, err := pids(ctx, n, pattern)
 	if err != nil || len(list) == 0 {
 		return "", fmt.Errorf("%s: no process matches %q: %w", n.Name(), pattern, err)
@@ -60,10 +60,10 @@ func execInDaemon(ctx context.Context, n *lab.Node, pattern string, command ...s
 	return n.Exec(ctx, append([]string{"nsenter", "--target", list[0], "--mount", "--"}, command...)...)
 }
 
-// waitForProcess returns an undo that waits until a process matches a pattern.
-func (r *run) waitForProcess(node, pattern string) undo {
+// back returns a heal that waits until a process matches a pattern.
+func (r *run) back(node, pattern string) heal {
 	return func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, recoveryTimeout)
+		ctx, cancel := context.WithTimeout(ctx, backTimeout)
 		defer cancel()
 		return lab.Poll(ctx, 100*time.Millisecond, func() (bool, error) {
 			n, err := r.node(node)
@@ -76,8 +76,8 @@ func (r *run) waitForProcess(node, pattern string) undo {
 	}
 }
 
-func killDaemon(pattern string) func(context.Context, *run, Fault) (undo, error) {
-	return func(ctx context.Context, r *run, f Fault) (undo, error) {
+func killed(pattern string) func(context.Context, *run, Fault) (heal, error) {
+	return func(ctx context.Context, r *run, f Fault) (heal, error) {
 		n, err := r.node(f.Node)
 		if err != nil {
 			return nil, err
@@ -85,12 +85,12 @@ func killDaemon(pattern string) func(context.Context, *run, Fault) (undo, error)
 		if _, err := signal(ctx, n, pattern, "KILL"); err != nil {
 			return nil, err // not every node has a controller
 		}
-		return r.waitForProcess(f.Node, pattern), nil
+		return r.back(f.Node, pattern), nil
 	}
 }
 
-func stopDaemon(pattern string) func(context.Context, *run, Fault) (undo, error) {
-	return func(ctx context.Context, r *run, f Fault) (undo, error) {
+func stopped(pattern string) func(context.Context, *run, Fault) (heal, error) {
+	return func(ctx context.Context, r *run, f Fault) (heal, error) {
 		n, err := r.node(f.Node)
 		if err != nil {
 			return nil, err
@@ -100,17 +100,17 @@ func stopDaemon(pattern string) func(context.Context, *run, Fault) (undo, error)
 			return nil, err
 		}
 		return func(ctx context.Context) error {
-			for _, pid := range list { // the process may have been replaced
+			for _, pid := range list { // a kubelet may have replaced it
 				_, _ = n.Exec(ctx, "kill", "-CONT", pid)
 			}
-			return r.waitForProcess(f.Node, pattern)(ctx)
+			return r.back(f.Node, pattern)(ctx)
 		}, nil
 	}
 }
 
-// killAndStart kills a daemon that the lab started, and starts it again.
-func killAndStart(name string) func(context.Context, *run, Fault) (undo, error) {
-	return func(ctx context.Context, r *run, f Fault) (undo, error) {
+// away kills a daemon that the lab started, and starts it again.
+func away(name string) func(context.Context, *run, Fault) (heal, error) {
+	return func(ctx context.Context, r *run, f Fault) (heal, error) {
 		n, err := r.node(f.Node)
 		if err != nil {
 			return nil, err
@@ -120,34 +120,34 @@ func killAndStart(name string) func(context.Context, *run, Fault) (undo, error) 
 	}
 }
 
-// runCommand returns an injection that runs a command on a node, or in the container of a daemon.
-func runCommand(pattern string, command []string) func(context.Context, *run, Fault) (undo, error) {
-	return func(ctx context.Context, r *run, f Fault) (undo, error) {
+// ran returns an injection that runs a command on a node, or in the container of a daemon.
+func ran(pattern string, command []string) func(context.Context, *run, Fault) (heal, error) {
+	return func(ctx context.Context, r *run, f Fault) (heal, error) {
 		n, err := r.node(f.Node)
 		switch {
 		case err != nil:
 		case pattern == "":
 			_, err = n.Exec(ctx, command...)
 		default:
-			_, err = execInDaemon(ctx, n, pattern, command...)
+			_, err = inside(ctx, n, pattern, command...)
 		}
-		return noUndo, err
+		return nothing, err
 	}
 }
 
-// noUndo is the undo of a fault that Hairpin repairs.
-func noUndo(context.Context) error { return nil }
+// nothing is the heal of a fault that the product repairs.
+func nothing(context.Context) error { return nil }
 
-func killControlPlane(_ context.Context, r *run, _ Fault) (undo, error) {
+func serverKilled(_ context.Context, r *run, _ Fault) (heal, error) {
 	return r.cluster.StartServer, syscall.Kill(r.cluster.Server().PID(), unix.SIGKILL)
 }
 
-func stopControlPlane(_ context.Context, r *run, _ Fault) (undo, error) {
+func serverStopped(_ context.Context, r *run, _ Fault) (heal, error) {
 	pid := r.cluster.Server().PID()
 	return func(context.Context) error { return syscall.Kill(pid, unix.SIGCONT) }, syscall.Kill(pid, unix.SIGSTOP)
 }
 
-func slowControlPlane(ctx context.Context, r *run, f Fault) (undo, error) {
+func serverSlow(ctx context.Context, r *run, f Fault) (heal, error) {
 	pid := r.cluster.Server().PID()
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -156,23 +156,23 @@ func slowControlPlane(ctx context.Context, r *run, f Fault) (undo, error) {
 		var err error
 		for err == nil && ctx.Err() == nil {
 			err = syscall.Kill(pid, unix.SIGSTOP)
-			sleep(ctx, jitter(random, second, 5*second))
+			pause(ctx, jitter(random, second, 5*second))
 			err = errors.Join(err, syscall.Kill(pid, unix.SIGCONT))
-			sleep(ctx, 300*time.Millisecond)
+			pause(ctx, 300*time.Millisecond)
 		}
 		ended <- err
 	}()
 	return func(context.Context) error { stop(); return <-ended }, nil
 }
 
-// restartAgents replaces the agents of all nodes by new pods.
-func restartAgents(ctx context.Context, r *run, _ Fault) (undo, error) {
+// replaced replaces the agents of all nodes by new pods.
+func replaced(ctx context.Context, r *run, _ Fault) (heal, error) {
 	return func(ctx context.Context) error { return rolledOut(ctx, r.cluster) }, rollout(ctx, r.cluster, "restart")
 }
 
 // rolledOut waits until only new agents run.
 func rolledOut(ctx context.Context, c *cluster.Cluster) error {
-	return rollout(ctx, c, "status", "--timeout="+recoveryTimeout.String())
+	return rollout(ctx, c, "status", "--timeout="+backTimeout.String())
 }
 
 func rollout(ctx context.Context, c *cluster.Cluster, what string, flags ...string) error {
@@ -184,10 +184,10 @@ func rollout(ctx context.Context, c *cluster.Cluster, what string, flags ...stri
 // nextImage is the archive of the image to upgrade to, below the root of the sources.
 const nextImage = "dist/hairpin-next-image.tar"
 
-// upgradeAndBack installs another build of Hairpin, and then the first one again.
-func upgradeAndBack(ctx context.Context, r *run, _ Fault) (undo, error) {
+// upgraded installs another build of Hairpin, and then the first one again.
+func upgraded(ctx context.Context, r *run, _ Fault) (heal, error) {
 	install := func(ctx context.Context, values ...string) error {
-		err := retry(ctx, second, func(ctx context.Context) error { // the API server may not answer
+		err := insist(ctx, second, func(ctx context.Context) error { // the API server may be away
 			return r.cluster.InstallHairpin(ctx, values...)
 		})
 		if err != nil {
@@ -198,9 +198,9 @@ func upgradeAndBack(ctx context.Context, r *run, _ Fault) (undo, error) {
 	return func(ctx context.Context) error { return install(ctx) }, install(ctx, "image.tag=next")
 }
 
-// retry calls try until it succeeds, for at most recoveryTimeout.
-func retry(ctx context.Context, every time.Duration, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, recoveryTimeout)
+// insist tries again until there is no error, for at most backTimeout.
+func insist(ctx context.Context, every time.Duration, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, backTimeout)
 	defer cancel()
 	var failed error
 	err := lab.Poll(ctx, every, func() (bool, error) {
@@ -210,26 +210,26 @@ func retry(ctx context.Context, every time.Duration, try func(context.Context) e
 	return errors.Join(err, failed)
 }
 
-func replaceTokenKey(ctx context.Context, r *run, _ Fault) (undo, error) {
-	return noUndo, r.cluster.RotateTokenKey(ctx)
+func newTokenKey(ctx context.Context, r *run, _ Fault) (heal, error) {
+	return nothing, r.cluster.RotateTokenKey(ctx)
 }
 
 // reloadCA is the time after which every client in a pod has read its CA again: client-go does it
 // every five minutes.
 const reloadCA = 330 * second
 
-func replaceCA(ctx context.Context, r *run, _ Fault) (undo, error) { return r.cluster.AddCA(ctx) }
+func newCA(ctx context.Context, r *run, _ Fault) (heal, error) { return r.cluster.AddCA(ctx) }
 
-// sleep waits for a time, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
+// pause waits for a time, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
 	}
 }
 
-// pauseNode stops every process of a node except PID 1, which does nothing.
-func pauseNode(ctx context.Context, r *run, f Fault) (undo, error) {
+// paused stops every process of a node but the first, which has no part in anything.
+func paused(ctx context.Context, r *run, f Fault) (heal, error) {
 	n, err := r.node(f.Node)
 	if err != nil {
 		return nil, err
@@ -243,14 +243,14 @@ func pauseNode(ctx context.Context, r *run, f Fault) (undo, error) {
 	return all("CONT"), all("STOP")(ctx)
 }
 
-func rebootNode(ctx context.Context, r *run, f Fault) (undo, error) {
+func rebooted(ctx context.Context, r *run, f Fault) (heal, error) {
 	begin := time.Now().Truncate(time.Second)
-	return func(ctx context.Context) error { return r.waitRestarted(ctx, f.Node, begin) }, r.cluster.Reboot(ctx, f.Node)
+	return func(ctx context.Context) error { return r.restarted(ctx, f.Node, begin) }, r.cluster.Reboot(ctx, f.Node)
 }
 
-// addTable adds a table of nft to the underlay, through which all frames between machines pass. The
-// undo removes it.
-func (r *run) addTable(ctx context.Context, family, chains string) (undo, error) {
+// nft loads a table into the underlay, through which all frames between machines pass. The heal
+// removes it.
+func (r *run) nft(ctx context.Context, family, chains string) (heal, error) {
 	underlay := r.cluster.Lab().Underlay()
 	table := family + " chaos" + strconv.FormatInt(r.tables.Add(1), 10)
 	command := underlay.Command(ctx, "nft", "-f", "-")
@@ -264,13 +264,13 @@ func (r *run) addTable(ctx context.Context, family, chains string) (undo, error)
 	}, nil
 }
 
-// forwardChain returns a chain with rules for frames that a bridge forwards.
-func forwardChain(rules ...string) string {
+// forward is a chain of a bridge with rules.
+func forward(rules ...string) string {
 	return "chain forward {\ntype filter hook forward priority 0\n" + strings.Join(rules, "\n") + "\n}\n"
 }
 
-// underlayPorts returns the underlay's ports of nodes.
-func (r *run) underlayPorts(names ...string) ([]string, error) {
+// ports returns the underlay's ports of nodes.
+func (r *run) ports(names ...string) ([]string, error) {
 	var list []string
 	for _, name := range names {
 		n, err := r.node(name)
@@ -282,10 +282,10 @@ func (r *run) underlayPorts(names ...string) ([]string, error) {
 	return list, nil
 }
 
-// dropBetween drops what passes between two nodes, both ways or one.
-func dropBetween(both bool) func(context.Context, *run, Fault) (undo, error) {
-	return func(ctx context.Context, r *run, f Fault) (undo, error) {
-		p, err := r.underlayPorts(f.Node, f.Peer)
+// dropped drops what passes between two nodes, both ways or one.
+func dropped(both bool) func(context.Context, *run, Fault) (heal, error) {
+	return func(ctx context.Context, r *run, f Fault) (heal, error) {
+		p, err := r.ports(f.Node, f.Peer)
 		if err != nil {
 			return nil, err
 		}
@@ -293,30 +293,30 @@ func dropBetween(both bool) func(context.Context, *run, Fault) (undo, error) {
 		if both {
 			rules = append(rules, fmt.Sprintf("iifname %s oifname %s drop", p[1], p[0]))
 		}
-		return r.addTable(ctx, "bridge", forwardChain(rules...))
+		return r.nft(ctx, "bridge", forward(rules...))
 	}
 }
 
-func dropAPI(ctx context.Context, r *run, f Fault) (undo, error) {
-	p, err := r.underlayPorts(f.Node)
+func withoutAPI(ctx context.Context, r *run, f Fault) (heal, error) {
+	p, err := r.ports(f.Node)
 	if err != nil {
 		return nil, err
 	}
-	return r.addTable(ctx, "bridge", forwardChain(fmt.Sprintf("iifname %s tcp dport %d drop", p[0], cluster.APIPort),
+	return r.nft(ctx, "bridge", forward(fmt.Sprintf("iifname %s tcp dport %d drop", p[0], cluster.APIPort),
 		fmt.Sprintf("oifname %s tcp sport %d drop", p[0], cluster.APIPort)))
 }
 
-func dropSome(ctx context.Context, r *run, f Fault) (undo, error) {
-	p, err := r.underlayPorts(f.Node)
+func lossy(ctx context.Context, r *run, f Fault) (heal, error) {
+	p, err := r.ports(f.Node)
 	if err != nil {
 		return nil, err
 	}
-	return r.addTable(ctx, "bridge", forwardChain("iifname "+p[0]+" numgen random mod 5 == 0 drop",
+	return r.nft(ctx, "bridge", forward("iifname "+p[0]+" numgen random mod 5 == 0 drop",
 		"oifname "+p[0]+" numgen random mod 5 == 0 drop"))
 }
 
-func duplicateFrames(ctx context.Context, r *run, f Fault) (undo, error) {
-	p, err := r.underlayPorts(f.Node)
+func duplicated(ctx context.Context, r *run, f Fault) (heal, error) {
+	p, err := r.ports(f.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -331,11 +331,11 @@ func duplicateFrames(ctx context.Context, r *run, f Fault) (undo, error) {
 		}
 		rules += fmt.Sprintf("ether daddr %s numgen random mod 3 == 0 dup to %s\n", mac, h.UnderlayPort())
 	}
-	return r.addTable(ctx, "netdev", rules+"}\n")
+	return r.nft(ctx, "netdev", rules+"}\n")
 }
 
-// lowerMTU sets a smaller MTU of a node's uplink.
-func lowerMTU(ctx context.Context, r *run, f Fault) (undo, error) {
+// smaller sets a smaller MTU of a node's uplink.
+func smaller(ctx context.Context, r *run, f Fault) (heal, error) {
 	n, err := r.node(f.Node)
 	if err != nil {
 		return nil, err
@@ -343,9 +343,9 @@ func lowerMTU(ctx context.Context, r *run, f Fault) (undo, error) {
 	return linkSet(n, "eth0", "mtu", "1500"), linkSet(n, "eth0", "mtu", "1400")(ctx)
 }
 
-// addAddresses adds an address to the gateway bridge of a node, as DHCP or a router advertisement
+// readdressed adds an address to the gateway bridge of a node, as DHCP or a router advertisement
 // does.
-func addAddresses(ctx context.Context, r *run, f Fault) (undo, error) {
+func readdressed(ctx context.Context, r *run, f Fault) (heal, error) {
 	n, err := r.node(f.Node)
 	if err != nil {
 		return nil, err
@@ -353,7 +353,7 @@ func addAddresses(ctx context.Context, r *run, f Fault) (undo, error) {
 	change := func(what string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			var errs []error
-			for _, p := range withGreaterByte(n.Addresses(), 100) {
+			for _, p := range moved(n.Addresses(), 100) {
 				_, err := n.Exec(ctx, "ip", "address", what, p.String(), "dev", lab.GatewayBridge)
 				errs = append(errs, err)
 			}
@@ -373,8 +373,8 @@ func linkSet(at interface {
 	}
 }
 
-func setUplinkDown(ctx context.Context, r *run, f Fault) (undo, error) {
-	p, err := r.underlayPorts(f.Node)
+func unplugged(ctx context.Context, r *run, f Fault) (heal, error) {
+	p, err := r.ports(f.Node)
 	if err != nil {
 		return nil, err
 	}
