@@ -170,7 +170,7 @@ var tables = []Table{
 	{
 		Bridge: Service, ID: SvcPodConntrack, Name: "PodConntrack",
 		Packet: "a packet from a pod to a pod, with its connection",
-		Does:   "drop DHCP answers in fragments",
+		Does:   "drop DHCP answers, and on the userspace datapath invalid fragments",
 		Miss:   "sent to EgressClassifier, by a flow of priority 0",
 		Next:   []uint8{SvcEgressClassifier},
 	},

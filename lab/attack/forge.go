@@ -66,6 +66,12 @@ func Fragments(packet []byte, offsets ...int) (parts [][]byte) {
 	return parts
 }
 
+// Corrupt changes the last byte of a frame, so that the transport protocol's checksum is wrong.
+func Corrupt(frame []byte) []byte {
+	frame[len(frame)-1]++
+	return frame
+}
+
 // ARPAnnouncement announces an address from one MAC with another one as its hardware address.
 func ARPAnnouncement(from, hardware cluster.MAC, claimed netip.Addr) []byte {
 	const senderHardware = 14 + 8

@@ -1,9 +1,11 @@
 package demo
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"hairpin/cluster"
 	"hairpin/lab"
@@ -15,7 +17,7 @@ const (
 	byFragments    = "flows of br-svc, by the port that conntrack knows of a fragment"
 	byWholeTunnels = "nft on the host, after reassembly; the gateway bridge drops tunnel packets " +
 		"that came in fragments"
-	firstFragment   = 24 // bytes of UDP, in an attack
+	firstFragment   = 64 // bytes of UDP, in an attack
 	longerThanALink = 1500
 	// trackedFragment is the same for conntrack of the userspace datapath. It treats fragments of
 	// less than 1 200 (IPv6: 1 280) bytes as invalid, except the last.
@@ -60,35 +62,59 @@ func (w *world) offerInParts(ctx context.Context, f family, everybody bool) (out
 	if w.userspace {
 		first = trackedFragment
 	}
-	parts := func(from, to uint16) func(mark []byte) [][]byte {
-		return func(mark []byte) [][]byte {
-			payload := append(make([]byte, first), mark...)
-			packet := attack.UDP(netip.AddrPortFrom(sender.address(f), from), netip.AddrPortFrom(dst, to), payload)
-			var frames [][]byte
-			for _, part := range attack.Fragments(packet, first) {
-				frames = append(frames, attack.Frame(mac, next, part))
-			}
-			return frames
+	parts := func(from, to uint16, first int, mark []byte) [][]byte { // both have the mark
+		payload := append(append(bytes.Clone(mark), make([]byte, first)...), mark...)
+		packet := attack.UDP(netip.AddrPortFrom(sender.address(f), from), netip.AddrPortFrom(dst, to), payload)
+		var frames [][]byte
+		for _, part := range attack.Fragments(packet, first) {
+			frames = append(frames, attack.Frame(mac, next, part))
 		}
+		return frames
 	}
 	honest := func() error {
 		mark := newMark("honest")
 		return w.until(ctx, "a request in fragments",
-			func() error { return w.hearsPart(ctx, sender.place, ear, parts(client, server)(mark), mark) })
+			func() error { return w.hearsPart(ctx, sender.place, ear, parts(client, server, first, mark), mark) })
 	}
 	if err := honest(); err != nil {
 		return outcome{}, err
 	}
-	bad := newMark("forged")
-	for range 3 {
-		if err := attack.Send(sender.place, podLink, parts(server, client)(bad)...); err != nil {
+	for _, x := range fragmentOrders() {
+		bad, size := newMark("forged"), first
+		if x.short {
+			size = firstFragment
+		}
+		two := parts(server, client, size, bad)
+		var frames [][]byte
+		for _, i := range x.order {
+			frames = append(frames, two[i])
+		}
+		if err := attack.Send(sender.place, podLink, frames...); err != nil {
 			return outcome{}, err
 		}
-	}
-	if ear.Hear(ctx, w.patience(), contains(bad)) != nil {
-		return takenWith("%s got the fragment with the answer", neighbour), nil
+		if got := ear.Hear(ctx, w.patience(), contains(bad)); got != nil {
+			i := slices.IndexFunc(two, func(b []byte) bool { return len(b) == len(got) })
+			return takenWith("%s: %s got fragment %d of 2, which has %d bytes", x.what, neighbour, i+1, len(got)), nil
+		}
 	}
 	return refusedWith("no fragment arrived, those of requests did"), honest()
+}
+
+// fragmentOrder is how a pod sends a datagram in two fragments.
+type fragmentOrder struct {
+	what  string
+	order []int // of the fragments
+	short bool  // the first fragment is too short for conntrack of the userspace datapath
+}
+
+// fragmentOrders returns ways to send fragments that conntrack of the userspace datapath treats as
+// invalid.
+func fragmentOrders() []fragmentOrder {
+	return []fragmentOrder{
+		{"each fragment once", []int{0, 1}, false},
+		{"each fragment twice, the last one first", []int{1, 1, 0, 0}, false},
+		{"a short first fragment", []int{0, 1}, true},
+	}
 }
 
 // hearsPart sends fragments once, and waits for the one with the mark.
@@ -127,13 +153,13 @@ func (w *world) tunnelInParts(ctx context.Context, who string, end netip.AddrPor
 		}
 	}
 	mark := newMark("long")
-	packet := attack.UDP(netip.AddrPortFrom(sender.address(f), 42000), end,
-		w.inTunnel(9, append(make([]byte, longerThanALink), mark...)))
-	var frames [][]byte
-	for _, part := range attack.Fragments(packet, trackedFragment) {
-		frames = append(frames, attack.Frame(own, next, part))
-	}
-	for range 3 {
+	for id := range 3 { // conntrack of the userspace datapath treats duplicates as invalid
+		packet := attack.UDP(netip.AddrPortFrom(sender.address(f), 42000), end,
+			w.inTunnel(9, append(append(make([]byte, longerThanALink), mark...), byte(id))))
+		var frames [][]byte
+		for _, part := range attack.Fragments(packet, trackedFragment) {
+			frames = append(frames, attack.Frame(own, next, part))
+		}
 		if err := attack.Send(sender.place, outerLink, frames...); err != nil {
 			return outcome{}, err
 		}

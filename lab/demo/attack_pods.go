@@ -238,9 +238,16 @@ func (w *world) offer(ctx context.Context, f family, to, link string, everybody 
 			return attack.Frame(mac, next, attack.UDP(netip.AddrPortFrom(src, from), netip.AddrPortFrom(dst, to), mark))
 		}
 	}
-	out, err := w.beside(ctx, from.place, ear, datagram(client, server), datagram(server, client))
-	if err != nil || everybody || to != neighbour {
+	honest, forged := datagram(client, server), datagram(server, client)
+	out, err := w.beside(ctx, from.place, ear, honest, forged)
+	if err != nil || out.taken || everybody || to != neighbour {
 		return out, err
+	}
+	if w.openflow { // also if conntrack treats them as invalid
+		invalid := func(mark []byte) []byte { return attack.Corrupt(forged(append(bytes.Clone(mark), 0))) }
+		if out, err = w.beside(ctx, from.place, ear, honest, invalid); err != nil || out.taken {
+			return out, err
+		}
 	}
 	const other = 40067 // a request to the port above would allow its reply for half a minute
 	request := attack.Frame(next, mac, attack.UDP(netip.AddrPortFrom(dst, client), netip.AddrPortFrom(src, other),

@@ -110,7 +110,7 @@ var TrackFromUplink = flow.CT{Table: pipeline.GatewayUplinkConntrack, Zone: clai
 // Fragments returns a match for the same UDP packets in fragments, of new connections that
 // conntrack has looked up. Open vSwitch lets no flow see the port of a fragment (ovs-fields(7),
 // nw_frag). The kernel's conntrack reassembles fragments. That of the userspace datapath does not,
-// but knows the port of all of them.
+// but knows the port of all that it does not treat as invalid.
 func Fragments(v Vocabulary, m flow.Match) flow.Match {
 	m.CTProtocol, m.CTDstPort = uint8(cluster.UDP), m.DstPort
 	m.Protocol, m.DstPort, m.Fragment = v.IP, 0, "yes"

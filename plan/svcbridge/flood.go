@@ -35,18 +35,24 @@ func (w *serviceBridge) outputMulticast(pods []*cluster.Pod) {
 
 // dropDHCP drops packets of pods to the ports of DHCP clients: a pod can choose their other fields.
 // Replies to requests are the exception.
+//
+// The kernel's conntrack reassembles fragments. That of the userspace datapath knows their port,
+// but not that of fragments which it treats as invalid: duplicates, short ones, and all while it
+// holds as many as it can. A receiver would reassemble them, so none of them passes.
 func (w *serviceBridge) dropDHCP(v node.Vocabulary) {
 	m := flow.Match{Protocol: v.L4[cluster.UDP], DstPort: v.DHCP}
 	w.add(pipeline.SvcFromPod, prioTo-1, m, flow.Drop{}) // packets that are not tracked
 	// Fragments that nothing else tracks: from extra addresses of a pod, to no pod and no Service.
-	w.add(pipeline.SvcFromPod, prioOthers+1, flow.Match{Protocol: v.IP, Fragment: "yes"},
-		track(claims.ZoneServices, pipeline.SvcExternalConntrack))
-	m.CTState = flow.CTState{Set: flow.CTTrk | flow.CTNew}
+	fragment := flow.Match{Protocol: v.IP, Fragment: "yes"}
+	w.add(pipeline.SvcFromPod, prioOthers+1, fragment, track(claims.ZoneServices, pipeline.SvcExternalConntrack))
+	fragment.CTState = flow.CTState{Set: flow.CTTrk | flow.CTInv}
+	m.CTState = flow.CTState{Set: flow.CTTrk, Clear: flow.CTRpl}
 	for _, table := range []uint8{pipeline.SvcPodConntrack, pipeline.SvcServiceConntrack, pipeline.SvcExternalConntrack,
 		pipeline.SvcMulticast} {
 		w.add(table, prioSelf, m, flow.Drop{})
-		if w.Node.Gateway.Userspace { // the kernel's conntrack reassembles fragments
+		if w.Node.Gateway.Userspace {
 			w.add(table, prioSelf, node.Fragments(v, m), flow.Drop{})
+			w.add(table, prioSelf, fragment, flow.Drop{})
 		}
 	}
 }
