@@ -82,12 +82,12 @@ const (
 type Match struct {
 	InPort   string // port name; empty = any
 	Protocol Protocol
-	Tagged   bool // vlan_tci=0x1000/0x1000: the frame has a VLAN tag with any ID
+	Tagged   bool  // vlan_tci=0x1000/0x1000: the frame has a VLAN tag with any ID
+	TTL      uint8 // nw_ttl; 0 = any
 	EthSrc   cluster.MAC
 	EthDst   cluster.MAC
 	// Src and Dst are nw_src/nw_dst, ipv6_src/ipv6_dst or arp_spa/arp_tpa, by Protocol.
 	Src, Dst netip.Prefix
-	TTL      uint8  // nw_ttl; 0 = any
 	TCPFlags string // tcp_flags: SYN or NoSYN; empty = any
 	// SrcPort and DstPort are tp_src and tp_dst; 0 = any. Fragments do not have them.
 	SrcPort, DstPort uint16

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"html/template"
 	"slices"
+	"sync"
 
 	"hairpin/cluster"
 	"hairpin/walk/explain/picture"
@@ -19,13 +20,16 @@ import (
 //go:embed page.html style.css
 var files embed.FS
 
-var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
-	"add":  func(a, b int) int { return a + b },
-	"row":  func(top, i int) int { return top + boxTitle + i*line }, // of a box's lines
-	"node": nodePath, "object": objectPath, "owner": ownerPath,
-	// of a label's lines
-	"label": func(y, i int) int { return y + i*labelLine },
-}).ParseFS(files, "page.html"))
+// pages parses the templates on first use: most processes of this program serve no pages.
+var pages = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("pages").Funcs(template.FuncMap{
+		"add":  func(a, b int) int { return a + b },
+		"row":  func(top, i int) int { return top + boxTitle + i*line }, // of a box's lines
+		"node": nodePath, "object": objectPath, "owner": ownerPath,
+		// of a label's lines
+		"label": func(y, i int) int { return y + i*labelLine },
+	}).ParseFS(files, "page.html"))
+})
 
 // Frame is the part that all pages show.
 type Frame struct {
@@ -72,7 +76,7 @@ func (v *view) render(problems []string) ([]byte, error) {
 		v.Problems = append(v.Problems[:mostProblems:mostProblems], fmt.Sprintf("… and %d more", rest))
 	}
 	var b bytes.Buffer
-	if err := pages.ExecuteTemplate(&b, "page", v); err != nil {
+	if err := pages().ExecuteTemplate(&b, "page", v); err != nil {
 		return nil, fmt.Errorf("page %s: %w", v.Title, err)
 	}
 	return b.Bytes(), nil
