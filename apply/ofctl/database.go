@@ -19,21 +19,27 @@ func (t *Target) write(ctx context.Context, ops []ovsdb.Op) error {
 	return err
 }
 
-// applyBridges makes bridges, and removes unwanted ones with their content. It waits until
-// ovs-vswitchd has made them, because ports and flows need them.
+// writeAndWait makes a transaction, and waits until ovs-vswitchd has carried it out. Errors begin
+// with what it does.
+func (t *Target) writeAndWait(ctx context.Context, what string, ops []ovsdb.Op) error {
+	if err := t.write(ctx, ops); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	late.For(ctx, vswitchd)
+	if err := t.carriedOut(ctx); err != nil {
+		return fmt.Errorf("%s: wait for ovs-vswitchd: %w", what, err)
+	}
+	return nil
+}
+
+// applyBridges makes bridges, and removes unwanted ones with their content. It waits for
+// ovs-vswitchd, because ports and flows need the bridges.
 func (t *Target) applyBridges(ctx context.Context, d delta.Delta[string, ovs.Bridge]) error {
 	ops := vsctl.BridgeOps(t.db.View(), d)
 	if len(ops) == 0 {
 		return nil
 	}
-	if err := t.write(ctx, ops); err != nil {
-		return fmt.Errorf("bridges of Open vSwitch: %w", err)
-	}
-	late.For(ctx, vswitchd)
-	if err := t.carriedOut(ctx); err != nil {
-		return fmt.Errorf("wait until ovs-vswitchd has its bridges: %w", err)
-	}
-	return nil
+	return t.writeAndWait(ctx, "bridges of Open vSwitch", ops)
 }
 
 // carriedOut waits until ovs-vswitchd has processed the database's current content.
@@ -68,14 +74,7 @@ func (t *Target) RemovePorts(ctx context.Context, names []string) error {
 	for _, name := range names {
 		ops = append(ops, vsctl.RemovePort(t.db.View(), name)...)
 	}
-	if err := t.write(ctx, ops); err != nil {
-		return fmt.Errorf("remove ports: %w", err)
-	}
-	late.For(ctx, vswitchd)
-	if err := t.carriedOut(ctx); err != nil {
-		return fmt.Errorf("wait until ovs-vswitchd has removed ports: %w", err)
-	}
-	return nil
+	return t.writeAndWait(ctx, "remove ports of Open vSwitch", ops)
 }
 
 // rows reads the local copy of the database. While the server does not respond, the database cannot

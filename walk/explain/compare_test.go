@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"hairpin/cluster"
+	"hairpin/ui/demotest"
 	"hairpin/walk"
 	"hairpin/walk/explain"
 	"hairpin/walk/explain/picture"
-	"hairpin/walk/explain/question"
 )
 
 // moved returns the demo with another endpoint for one Service: node-b's host instead of node-a's.
@@ -33,24 +33,15 @@ func moved(t *testing.T, backends ...string) (*walk.Walker, *cluster.Snapshot) {
 			out.Frontends[i] = &g
 		}
 	}
-	return planned(t, &out), &out
-}
-
-func answer(t *testing.T, w *walk.Walker, s *cluster.Snapshot, from, to string) *explain.Explanation {
-	t.Helper()
-	e, err := explain.Ask(w, s, question.Question{From: from, To: to})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return demotest.Planned(t, &out), &out
 }
 
 // Difference reports a change if it affects the packet, and only then.
 func TestDifference(t *testing.T) {
 	w, s := demo(t)
 	w2, s2 := moved(t, "hostother")
-	before, after := answer(t, w, s, "host/node-a", "svc/default/hostself"),
-		answer(t, w2, s2, "host/node-a", "svc/default/hostself")
+	before, after := demotest.Answer(t, w, s, "host/node-a", "svc/default/hostself"),
+		demotest.Answer(t, w2, s2, "host/node-a", "svc/default/hostself")
 	text := explain.Difference(before, after)
 	for _, want := range []string{
 		"- endpoint followed: 172.18.0.3:8081\n+ endpoint followed: 172.18.0.4:8081\n- Delivered to host node-a",
@@ -65,8 +56,8 @@ func TestDifference(t *testing.T) {
 	if strings.Contains(text, "br-svc ServiceConntrack") {
 		t.Errorf("a step that stays is told:\n%s", text)
 	}
-	same := explain.Difference(answer(t, w, s, "host/node-b", "svc/default/web"),
-		answer(t, w2, s2, "host/node-b", "svc/default/web"))
+	same := explain.Difference(demotest.Answer(t, w, s, "host/node-b", "svc/default/web"),
+		demotest.Answer(t, w2, s2, "host/node-b", "svc/default/web"))
 	if same != "" {
 		t.Errorf("the change does not touch this packet:\n%s", same)
 	}
@@ -75,7 +66,7 @@ func TestDifference(t *testing.T) {
 // A refusal ends a packet, and the text says so.
 func TestRefused(t *testing.T) {
 	w, s := moved(t)
-	e := answer(t, w, s, "host/node-a", "svc/default/hostself")
+	e := demotest.Answer(t, w, s, "host/node-a", "svc/default/hostself")
 	if e.Good() || !strings.HasPrefix(e.Sentence(), "Rejected with a TCP reset") ||
 		!strings.Contains(e.Text(explain.Form{All: true, Costs: true}),
 			"Service default/hostself:tcp has no endpoint.") {
@@ -99,8 +90,8 @@ func wellFormed(t *testing.T, picture string) {
 func TestFault(t *testing.T) {
 	w, s := demo(t)
 	w2, s2 := moved(t, "hostother")
-	wanted, real := answer(t, w, s, "host/node-a", "svc/default/hostself"),
-		answer(t, w2, s2, "host/node-a", "svc/default/hostself")
+	wanted, real := demotest.Answer(t, w, s, "host/node-a", "svc/default/hostself"),
+		demotest.Answer(t, w2, s2, "host/node-a", "svc/default/hostself")
 	f := explain.FindFault(wanted, real)
 	if f == nil || f.Node != "node-a" || !strings.HasPrefix(f.Stage, "br-svc group ") ||
 		f.Object != "Service/default/hostself" ||

@@ -8,45 +8,23 @@ import (
 	"testing"
 
 	"hairpin/cluster"
-	"hairpin/datapath"
-	"hairpin/plan"
+	"hairpin/ui/demotest"
 	"hairpin/walk"
 	"hairpin/walk/explain"
 	"hairpin/walk/explain/question"
-	"hairpin/watch"
 )
 
 // demo returns the planned cluster of examples/demo.
 func demo(t testing.TB) (*walk.Walker, *cluster.Snapshot) {
 	t.Helper()
 	s := demoWith(t, cluster.EngineOpenFlow)
-	return planned(t, s), s
+	return demotest.Planned(t, s), s
 }
 
 // demoWith returns the cluster of examples/demo with a Service engine.
 func demoWith(t testing.TB, engine string) *cluster.Snapshot {
 	t.Helper()
-	s, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range s.Nodes {
-		n.Gateway.OpenFlow = engine == cluster.EngineOpenFlow
-	}
-	return s
-}
-
-func planned(t testing.TB, s *cluster.Snapshot) *walk.Walker {
-	t.Helper()
-	world := walk.World{Snapshot: s, States: map[string]datapath.State{}}
-	for _, n := range s.Nodes {
-		state, problems := plan.Node(s, n.Name)
-		if len(problems) > 0 {
-			t.Fatal(problems)
-		}
-		world.States[n.Name] = state
-	}
-	return walk.New(world)
+	return demotest.Read(t, "../../examples/demo", engine)
 }
 
 func ask(t testing.TB, q question.Question) *explain.Explanation {
@@ -63,7 +41,7 @@ func ask(t testing.TB, q question.Question) *explain.Explanation {
 // the tables and zones of the document, in the same order, and the two connections.
 func TestHairpin(t *testing.T) {
 	s := demoWith(t, cluster.EngineOVN)
-	text := answer(t, planned(t, s), s, "host/node-a",
+	text := demotest.Answer(t, demotest.Planned(t, s), s, "host/node-a",
 		"svc/default/hostself").Text(explain.Form{All: true, Costs: true})
 	there, back, _ := strings.Cut(text, "\nREPLY\n")
 	table, zone := regexp.MustCompile(`br-ex ([A-Z]\w+)`), regexp.MustCompile(`CT .* zone=(\d+)`)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"hairpin/cluster"
+	"hairpin/ui/demotest"
 	"hairpin/walk/explain"
 	"hairpin/walk/explain/question"
 	"hairpin/walk/packet"
@@ -15,7 +16,7 @@ import (
 func TestKeySteps(t *testing.T) {
 	for _, engine := range []string{cluster.EngineOpenFlow, cluster.EngineOVN} {
 		s := readWhy(t, engine, cluster.ModeShared)
-		w := planned(t, s)
+		w := demotest.Planned(t, s)
 		for _, c := range situations {
 			e, err := explain.Ask(w, s, question.Question{From: c.from[0], To: c.to[0], Via: c.via,
 				NodePort: c.nodePort})

@@ -15,6 +15,7 @@ import (
 	"hairpin/delta"
 	"hairpin/pipeline"
 	"hairpin/plan"
+	"hairpin/ui/demotest"
 	"hairpin/walk"
 	"hairpin/walk/explain"
 	"hairpin/walk/explain/picture"
@@ -61,7 +62,7 @@ func readStory(t *testing.T, file, old, now string) *cluster.Snapshot {
 func TestPolicies(t *testing.T) {
 	s, via := policed(t, "", ""), map[string]string{}
 	askIn := func(s *cluster.Snapshot, from, to string) *explain.Explanation {
-		e, err := explain.Ask(planned(t, s), s, question.Question{From: from, To: to, Via: via[to]})
+		e, err := explain.Ask(demotest.Planned(t, s), s, question.Question{From: from, To: to, Via: via[to]})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +185,7 @@ Not delivered: ingress denied by ClusterNetworkPolicy/production, rule 2.
   pod/shop/web: egress dropped by ClusterNetworkPolicy/protect-nodes rule 4
 `},
 	} {
-		e, err := explain.Ask(planned(t, s), s, question.Question{From: c.from, To: c.to})
+		e, err := explain.Ask(demotest.Planned(t, s), s, question.Question{From: c.from, To: c.to})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +207,7 @@ func TestPoliciesReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := question.Question{From: "pod/shop/api", To: "svc/shop/db"}
-	wanted, err := explain.Ask(planned(t, s), s, q)
+	wanted, err := explain.Ask(demotest.Planned(t, s), s, q)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/ui/demotest"
 	"hairpin/walk/explain"
 	"hairpin/walk/explain/question"
 	"hairpin/walk/packet"
@@ -29,7 +30,7 @@ func TestProve(t *testing.T) {
 				other.Gateway.OpenFlow = c.engine == cluster.EngineOpenFlow
 				changed.Nodes[i] = &other
 			}
-			e, err := explain.Ask(planned(t, &changed), &changed,
+			e, err := explain.Ask(demotest.Planned(t, &changed), &changed,
 				question.Question{From: "host/node-a", To: "svc/default/hostself", FromPort: 40000})
 			if err != nil {
 				t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
 	"hairpin/plan"
+	"hairpin/ui/demotest"
 	"hairpin/walk"
 	"hairpin/walk/explain"
 	"hairpin/walk/explain/picture"
@@ -16,7 +17,7 @@ import (
 // unchanged, and reports it as the fault. explain does not fail.
 func TestUnknownActions(t *testing.T) {
 	w, s := demo(t)
-	wanted := answer(t, w, s, "host/node-a", "svc/default/hostself")
+	wanted := demotest.Answer(t, w, s, "host/node-a", "svc/default/hostself")
 	const actions = "output:1,unknown(ffff0010000023200008000100000000)"
 	world := walk.World{Snapshot: s, States: map[string]datapath.State{}}
 	for _, n := range s.Nodes {
@@ -30,7 +31,7 @@ func TestUnknownActions(t *testing.T) {
 		}
 		world.States[n.Name] = state
 	}
-	real := answer(t, walk.New(world), s, "host/node-a", "svc/default/hostself")
+	real := demotest.Answer(t, walk.New(world), s, "host/node-a", "svc/default/hostself")
 	if text := real.Text(explain.Form{All: true, Costs: true}); real.Good() || !strings.Contains(text, "Unknown: ") ||
 		!strings.Contains(text, actions) {
 		t.Errorf("the actions are not shown as unknown:\n%s", text)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"hairpin/cluster"
+	"hairpin/ui/demotest"
 	"hairpin/walk/explain"
 	"hairpin/walk/explain/question"
 	"hairpin/walk/explain/why"
@@ -314,7 +315,7 @@ func TestWhy(t *testing.T) {
 	for _, engine := range []string{cluster.EngineOpenFlow, cluster.EngineOVN} {
 		for _, mode := range cluster.ModeNames() {
 			s := readWhy(t, engine, mode)
-			w := planned(t, s)
+			w := demotest.Planned(t, s)
 			for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 				for _, c := range situations {
 					i := 0

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"hairpin/cluster"
+	"hairpin/ui/demotest"
+	"hairpin/walk"
 	"hairpin/walk/explain"
 	"hairpin/walk/explain/picture"
 	"hairpin/walk/explain/question"
@@ -224,6 +226,15 @@ func upright(t *testing.T, svg string) {
 	}
 }
 
+const demoDir = "../../../examples/demo"
+
+// demo returns the planned cluster of examples/demo.
+func demo(t *testing.T) (*walk.Walker, *cluster.Snapshot) {
+	t.Helper()
+	s := demotest.Read(t, demoDir, cluster.EngineOpenFlow)
+	return demotest.Planned(t, s), s
+}
+
 // A picture is XML, shows every node on the path, and has a number and a line for each translation.
 func TestPicture(t *testing.T) {
 	w, s := demo(t)
@@ -233,7 +244,7 @@ func TestPicture(t *testing.T) {
 		{"pod/default/pod-a1", "svc/default/podlocal"}, {"host/node-a", "10.96.1.99:80"},
 		{"host/node-b", "192.0.2.7:443"},
 	} {
-		e := answer(t, w, s, c[0], c[1])
+		e := demotest.Answer(t, w, s, c[0], c[1])
 		svg := picture.SVG(e)
 		read(t, svg)
 		upright(t, svg)
@@ -289,7 +300,7 @@ func TestPictures(t *testing.T) {
 	for _, engine := range []string{cluster.EngineOpenFlow, cluster.EngineOVN} {
 		for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
 			t.Run(engine+" "+mode, func(t *testing.T) {
-				s := demoWith(t, engine)
+				s := demotest.Read(t, demoDir, engine)
 				for _, n := range s.Nodes {
 					if n.Gateway.Mode = mode; mode == cluster.ModeDetached {
 						n.Gateway.Uplink, n.Gateway.Device = "", "eth0"
@@ -305,7 +316,7 @@ func TestPictures(t *testing.T) {
 
 // pictures checks the pictures of a cluster. It returns the largest number of bridges in one node.
 func pictures(t *testing.T, s *cluster.Snapshot) (bridges int) {
-	w := planned(t, s)
+	w := demotest.Planned(t, s)
 	targets := []string{"outside/192.0.2.7", "10.96.1.99:80", "172.18.0.4:22"}
 	for _, p := range s.Pods[:min(len(s.Pods), 4)] {
 		targets = append(targets, "pod/"+p.Owner.Namespace+"/"+p.Owner.Name+":8080")
@@ -345,7 +356,7 @@ func pictures(t *testing.T, s *cluster.Snapshot) (bridges int) {
 // TestPictureFaults checks that the check of pictures finds what it is for.
 func TestPictureFaults(t *testing.T) {
 	w, s := demo(t)
-	svg := picture.SVG(answer(t, w, s, "outside", "svc/default/podremote"))
+	svg := picture.SVG(demotest.Answer(t, w, s, "outside", "svc/default/podremote"))
 	if list := read(t, svg).faults(); len(list) > 0 {
 		t.Fatalf("%s", strings.Join(list, "\n"))
 	}

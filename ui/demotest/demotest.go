@@ -1,4 +1,6 @@
-package picture_test
+// Package demotest plans clusters and asks questions about packets, as the commands of package ui
+// do, for tests of the packages that these commands use.
+package demotest
 
 import (
 	"testing"
@@ -12,17 +14,10 @@ import (
 	"hairpin/watch"
 )
 
-// demo returns the planned cluster of examples/demo.
-func demo(t *testing.T) (*walk.Walker, *cluster.Snapshot) {
+// Read returns the cluster of a folder of manifests, such as examples/demo, with a Service engine.
+func Read(t testing.TB, dir, engine string) *cluster.Snapshot {
 	t.Helper()
-	s := demoWith(t, cluster.EngineOpenFlow)
-	return planned(t, s), s
-}
-
-// demoWith returns the cluster of examples/demo with a Service engine.
-func demoWith(t *testing.T, engine string) *cluster.Snapshot {
-	t.Helper()
-	s, err := watch.ReadFiles("../../../examples/demo", cluster.DefaultConfig())
+	s, err := watch.ReadFiles(dir, cluster.DefaultConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +27,8 @@ func demoWith(t *testing.T, engine string) *cluster.Snapshot {
 	return s
 }
 
-func planned(t *testing.T, s *cluster.Snapshot) *walk.Walker {
+// Planned returns a Walker with the desired States of a cluster's nodes.
+func Planned(t testing.TB, s *cluster.Snapshot) *walk.Walker {
 	t.Helper()
 	world := walk.World{Snapshot: s, States: map[string]datapath.State{}}
 	for _, n := range s.Nodes {
@@ -45,7 +41,8 @@ func planned(t *testing.T, s *cluster.Snapshot) *walk.Walker {
 	return walk.New(world)
 }
 
-func answer(t *testing.T, w *walk.Walker, s *cluster.Snapshot, from, to string) *explain.Explanation {
+// Answer returns the answer to a question about a packet.
+func Answer(t testing.TB, w *walk.Walker, s *cluster.Snapshot, from, to string) *explain.Explanation {
 	t.Helper()
 	e, err := explain.Ask(w, s, question.Question{From: from, To: to})
 	if err != nil {
