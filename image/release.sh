@@ -47,7 +47,16 @@ cp -r charts/hairpin "$work/hairpin"
 sed -i "0,/^  repository: \"\"$/s||  repository: $image|; 0,/^    tag: \"\"$/s||    tag: \"$ovs\"|" "$work/hairpin/values.yaml"
 grep -qx "  repository: $image" "$work/hairpin/values.yaml" && grep -qx "    tag: \"$ovs\"" "$work/hairpin/values.yaml" || fail "charts/hairpin/values.yaml has other lines than release.sh expects"
 sed -i "s/^version: .*/version: ${version#v}/; s/^appVersion: .*/appVersion: $version/" "$work/hairpin/Chart.yaml"
+# What Artifact Hub shows of it. The annotations are the last part of Chart.yaml.
+platforms=$(printf ', linux/%s' "$@")
+cat >>"$work/hairpin/Chart.yaml" <<END
+  artifacthub.io/prerelease: "$([[ $version == *-* ]] && echo true || echo false)"
+  artifacthub.io/images: |
+    - {name: hairpin, image: "$image:$version", platforms: [${platforms#, }]}
+    - {name: hairpin-ovs, image: "$image-ovs:$ovs", platforms: [${platforms#, }]}
+END
 pack "$work" "$out/hairpin-${version#v}.tgz" hairpin
+bin/helm lint --strict --quiet "$out/hairpin-${version#v}.tgz" --set apiServer.host=api-server.invalid
 bin/helm template hairpin "$out/hairpin-${version#v}.tgz" --include-crds --skip-tests --namespace hairpin --set namespace.create=true \
 	--set apiServer.host=api-server.invalid >"$out/hairpin.yaml"
 
