@@ -17,6 +17,8 @@ const (
 	churned = 4 // Services that come and go
 	// fresh is the time after which every node serves a new Service.
 	fresh = 3 * time.Second
+	// applied is the time after which every node has applied a new EgressIP, or the end of one.
+	applied = 2 * time.Second
 )
 
 // churn creates and deletes objects until ctx ends, and deletes what is left. Requests fail while
@@ -32,7 +34,9 @@ func (r *run) churn(ctx context.Context) {
 		case i == churned:
 			policy = r.flipPolicy(limited, policy)
 		case i == churned+1:
+			begin := r.since()
 			egress = r.flipEgressIP(limited, egress)
+			r.changed(span{begin, r.since() + applied})
 		case stops[churnName(i)] == nil:
 			if stop := r.newService(limited, ctx, churnName(i), random); stop != nil {
 				stops[churnName(i)] = stop
@@ -118,6 +122,17 @@ func (r *run) flipEgressIP(ctx context.Context, exists bool) bool {
 	}
 	_, err := r.cluster.Kubectl(ctx, roamingEgressIP(), "apply", "-f", "-")
 	return err == nil
+}
+
+// changed records when the addresses changed with which the roaming pods leave.
+func (r *run) changed(s span) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.list {
+		if c.roams {
+			c.Changes = append(c.Changes, s)
+		}
+	}
 }
 
 // flipPolicy deletes a second policy of the guarded pods, or creates it, and returns whether it

@@ -24,8 +24,11 @@ type Path struct {
 	Denied bool   `json:"denied,omitempty"` // a policy denies it
 	// Fresh means that an object of the path is new: any fault of its nodes may delay it, and what
 	// separates them from the API server.
-	Fresh   bool         `json:"fresh,omitempty"`
-	API     string       `json:"api,omitempty"`     // of a fresh path: the node with the API server
+	Fresh bool   `json:"fresh,omitempty"`
+	API   string `json:"api,omitempty"` // of a fresh path: the node with the API server
+	// Changes are times in which the address changed with which the client leaves. That ends open
+	// connections.
+	Changes []span       `json:"-"`
 	Server  string       `json:"server,omitempty"`  // the only endpoint; empty: any
 	Sources []netip.Addr `json:"sources,omitempty"` // what the server may see; empty: anything
 }
@@ -97,7 +100,7 @@ func (w *Window) touches(p *Path) (fixed, floating bool) {
 // the path may stay broken until that has ended: an agent that is stopped repairs nothing. A stall
 // of the machine excuses every path.
 func excuses(p *Path, windows []Window, stalls []span) []span {
-	var breaks, touching []span
+	breaks, touching := slices.Clone(p.Changes), []span(nil)
 	for i := range windows {
 		w := &windows[i]
 		fixed, floating := w.touches(p)

@@ -16,6 +16,7 @@ func window(kind, node, peer string) Window {
 // TestExcuses checks when a failed connection is a violation.
 func TestExcuses(t *testing.T) {
 	fixed := Path{Nodes: []string{"node-a", "node-b"}}
+	roams := Path{Nodes: []string{"node-a"}, Changes: []span{{100 * s, 102 * s}}}
 	floating := Path{Nodes: []string{"node-a"}, Floating: []string{"node-b", "node-c"}}
 	grace := byName["ovs-vswitchd killed"].grace
 	nodePort := Path{Nodes: []string{"node-b", "node-a"}, Own: "node-b"}
@@ -58,6 +59,10 @@ func TestExcuses(t *testing.T) {
 		"renumbered, later":          {byNode, renumbered, 130 * s, s, false},
 		"renumbered, back":           {byNode, renumbered, 151 * s, s, true},
 		"renumbered, to the address": {nodePort, renumbered, 130 * s, s, true},
+		"another source":             {roams, nil, 101 * s, s, true},
+		"not yet":                    {roams, nil, 98 * s, s, false},
+		"applied":                    {roams, nil, 103 * s, s, false},
+		"applied late":               {roams, []Window{window("agent stopped", "node-a", "")}, 105 * s, s, true},
 		"new object": {Path{Nodes: []string{"node-a"}, Fresh: true}, []Window{window("agent killed", "node-a", "")},
 			105 * s, s, true},
 		"new object, no API": {Path{Nodes: []string{"node-b"}, Fresh: true, API: "node-a"},

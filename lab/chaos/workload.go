@@ -132,6 +132,8 @@ type connection struct {
 	// time.
 	keeps    bool
 	sessions map[netip.AddrPort]*probe.Session
+	// roams means that the client leaves with an address that comes and goes.
+	roams bool
 }
 
 // deploy creates the workload and waits until it is ready.
@@ -243,7 +245,7 @@ func (r *run) connections(ctx context.Context) error {
 			r.nodes))
 		own := slices.Concat(r.addresses(from), addresses(r.renumbered(from)))
 		r.keep(r.leave(client, "client", from, own, nil))
-		r.leave(r.pod(roleRoamer, from), "roamer", from, slices.Concat(own, roamingIPs), r.nodes[1:])
+		r.leave(r.pod(roleRoamer, from), "roamer", from, slices.Concat(own, roamingIPs), r.nodes[1:]).roams = true
 		r.keep(r.leave(stranger, "stranger", from, egressIPs, r.nodes[1:]))
 	}
 	return nil
