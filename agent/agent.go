@@ -54,8 +54,8 @@ type agent struct {
 	background late.Worker // for calls that may hang
 
 	host     *hostFacts
-	egress   *egressSide
-	pods     *podSide
+	egress   *egressHandler
+	pods     *podHandler
 	vswitch  *vswitch.Switch
 	planned  planned
 	progress progress
@@ -114,16 +114,16 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	}
 	a.planned.planner.Keep(t.ProxyPorts(ctx, &a.config))
 	a.background = late.NewWorker(a.inbox.notify)
-	a.pods = newPodSide(node, ovs, a.inbox, a.background, log)
+	a.pods = newPodHandler(node, ovs, a.inbox, a.background, log)
 	systems := t.Pass
-	systems.NB = moving{t.NB, a.pods.cni}
+	systems.NB = ovnTarget{t.NB, a.pods.cni}
 	a.pass = apply.NewPass(systems)
 	a.monitor = newMonitoring(node, client, a.measure, log)
 	defer a.monitor.stop()
-	a.egress = newEgressSide(node, c.Process.Egress, client, api, a.inbox, a.monitor, log)
+	a.egress = newEgressHandler(node, c.Process.Egress, client, api, a.inbox, a.monitor, log)
 	a.host = newHostFacts(node, &a.config, client, ovs, t.NFT, a.inbox.scanned, log)
 	a.vswitch = vswitch.New(ovs, t, a.background, late.NewWorker(a.inbox.notify), a.host.scanner.RequestNow, log)
-	a.observe()
+	a.observeDurations()
 	a.host.scanner.AfterScan, a.host.scanner.MayRecord = a.pods.cni.CheckLinks, a.supported.Load
 	a.host.scanner.PodPorts = a.pods.cni.HostPorts
 	a.host.scanner.TakeOver(ctx)
@@ -148,7 +148,8 @@ func (a *agent) run(ctx context.Context, client *kubeapi.Client) error {
 	if err != nil {
 		return err
 	}
-	a.offer() // before the first request: an answer from an empty board would call the node ready
+	// Before the first request: an empty board would mean that the node is ready.
+	a.updateCNIFacts()
 	a.post(0)
 	outer := ctx
 	g, ctx := errgroup.WithContext(ctx)
@@ -168,7 +169,7 @@ func (a *agent) run(ctx context.Context, client *kubeapi.Client) error {
 				func(ctx context.Context, down bool) { a.onShutdown(ctx, client, down) })
 		})
 	}
-	start(func() { probe.Serve(ctx, a.config.Process.Egress, a.log, a.monitor.keeps) })
+	start(func() { probe.Serve(ctx, a.config.Process.Egress, a.log, a.monitor.dataplaneOK) })
 	g.Go(func() error { return a.checkVersions(ctx) })
 	g.Go(func() error { return a.pods.cni.Listen(ctx, pods) })
 	g.Go(func() error { return a.serve(ctx, about) })

@@ -18,13 +18,13 @@ import (
 	"hairpin/targets"
 )
 
-// known is the result of a round of the loop. Requests read it and never wait for the loop, which
-// may be blocked by other processes.
-type known struct {
+// roundResult is the result of a round of the loop. Requests read it and never wait for the loop,
+// which may be blocked by other processes.
+type roundResult struct {
 	round        uint64            // see inbox.wakeRound
 	snapshot     *cluster.Snapshot // of the cluster, with the actual nodes of egress addresses
-	base         *cluster.Snapshot // as it was read
-	all          *cluster.Snapshot // with this node's own facts in place of published ones; nil before the first plan
+	base         *cluster.Snapshot // snapshot as it was read
+	all          *cluster.Snapshot // snapshot with this node's own facts; nil before the first plan
 	sourceErr    error             // why snapshot is nil
 	want         datapath.State
 	reason       string // why the node is not ready
@@ -37,28 +37,28 @@ type known struct {
 	carriers     egressCarriers
 }
 
-// board holds the newest known.
+// board holds the newest roundResult.
 type board struct {
 	mu   sync.Mutex
-	now  known
+	now  roundResult
 	next signal.Broadcast // notified at each put
 }
 
-func (b *board) put(k known) {
+func (b *board) put(k roundResult) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now = k
 	b.next.Notify()
 }
 
-// soon limits how long a request waits until the loop has processed earlier events.
-const soon = 250 * time.Millisecond
+// latestTimeout limits how long a request waits until the loop has processed earlier events.
+const latestTimeout = 250 * time.Millisecond
 
-// latest returns the newest known. It includes everything that happened before the call, unless the
-// loop is busy for longer than soon.
-func (a *agent) latest(ctx context.Context) known {
+// latest returns the newest roundResult. It includes everything that happened before the call,
+// unless the loop is busy for longer than latestTimeout.
+func (a *agent) latest(ctx context.Context) roundResult {
 	round := a.inbox.wakeRound()
-	end := time.NewTimer(soon)
+	end := time.NewTimer(latestTimeout)
 	defer end.Stop()
 	for {
 		next := a.board.next.Next()
@@ -80,7 +80,7 @@ func (a *agent) latest(ctx context.Context) known {
 
 // post publishes the result of a round.
 func (a *agent) post(round uint64) {
-	a.board.put(known{
+	a.board.put(roundResult{
 		round: round, snapshot: a.snapshot, base: a.egress.view.Base, carriers: a.egress.carriers, all: a.planned.all,
 		sourceErr: a.sourceErr, want: a.planned.want, reason: a.notReady(), problems: a.planned.problems,
 		listenErrors: a.monitor.listenErrors, nodeProblems: slices.Concat(a.egress.view.Conflicts(), a.nodeProblems()),
@@ -99,10 +99,10 @@ func (a *agent) openvswitch() *report.Switch {
 	return &x
 }
 
-// report returns the agent's report, without the cluster's egress addresses if it is brief: to find
-// the next node of each takes half a second at 1 000 EgressIPs on 100 nodes. Any goroutine may call
-// it.
-func (a *agent) report(k known, brief bool) report.Report {
+// report returns the agent's report. A brief report omits the cluster's egress addresses: it takes
+// half a second to find the next node of each, with 1 000 EgressIPs on 100 nodes. Any goroutine may
+// call report.
+func (a *agent) report(k roundResult, brief bool) report.Report {
 	r := report.Report{
 		Node: a.node, Version: report.Version(), Reason: k.reason, Pods: len(a.pods.cni.Pods()), Restarts: k.restarts,
 		NoRepair: !a.config.Process.Repair, Engine: a.config.Cluster.ServiceEngine, Switch: k.openvswitch,
@@ -144,8 +144,8 @@ func partOf(s apply.Status) report.Part {
 	return p
 }
 
-// newest returns the newest Snapshot that is known.
-func (k *known) newest() (*cluster.Snapshot, error) {
+// newest returns the Snapshot with the most facts.
+func (k *roundResult) newest() (*cluster.Snapshot, error) {
 	switch {
 	case k.all != nil:
 		return k.all, nil
@@ -155,16 +155,16 @@ func (k *known) newest() (*cluster.Snapshot, error) {
 	return nil, fmt.Errorf("the cluster is not known yet: %w", k.sourceErr)
 }
 
-// notPlanned returns why there is no desired state; nil if there is one.
-func (k *known) notPlanned() error {
+// errNotPlanned returns why there is no desired state; nil if there is one.
+func (k *roundResult) errNotPlanned() error {
 	if k.want.NB == nil {
 		return fmt.Errorf("nothing is planned for this node: %s", k.reason)
 	}
 	return nil
 }
 
-// refuse answers a request with err, if it is not nil, and reports whether it did.
-func refuse(w http.ResponseWriter, err error) bool {
+// writeError answers a request with err, and reports whether err is not nil.
+func writeError(w http.ResponseWriter, err error) bool {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	}

@@ -32,63 +32,64 @@ func egressReason(p cluster.Problem) string {
 	return kube.ReasonProblem
 }
 
-// egressSide handles egress addresses: it probes other nodes, detects conflicting claims, and
+// egressHandler handles egress addresses: it probes other nodes, detects conflicting claims, and
 // announces the node's own addresses.
-type egressSide struct {
-	node      string
-	log       *slog.Logger
-	inbox     *inbox
-	dropped   func() // counts a dropped claim
-	view      *view.View
-	prober    *probe.Prober
-	listener  *wire.Listener
-	neighbors *wire.Neighbors
-	announced wire.Announced
+type egressHandler struct {
+	node         string
+	log          *slog.Logger
+	inbox        *inbox
+	countDropped func() // counts a dropped claim
+	view         *view.View
+	prober       *probe.Prober
+	listener     *wire.Listener
+	neighbors    *wire.Neighbors
+	announced    wire.Announced
 
-	observed *cluster.Snapshot        // of the last observe
-	since    map[netip.Addr]time.Time // when the node got its egress addresses; nil before the first Snapshot
-	moved    func(time.Duration)      // measures the time until an address is announced
-	carriers egressCarriers           // of all addresses
-	holds    atomic.Bool              // the node has egress addresses, or still translates for one that moves away
+	observed    *cluster.Snapshot        // that observe returned last
+	since       map[netip.Addr]time.Time // when the node got its egress addresses; nil before the first Snapshot
+	observeMove func(time.Duration)      // measures the time until an address is announced
+	carriers    egressCarriers           // of all addresses
+	holds       atomic.Bool              // the node has egress addresses, or still translates for one that it has lost
 }
 
-func newEgressSide(
+func newEgressHandler(
 	node string, p config.EgressProbing, client *kubeapi.Client, api *kube.Reach, b *inbox, m *monitoring,
 	log *slog.Logger,
-) *egressSide {
-	e := &egressSide{node: node, log: log, inbox: b, dropped: m.dropClaim, moved: m.addressMoved}
+) *egressHandler {
+	e := &egressHandler{node: node, log: log, inbox: b, countDropped: m.dropClaim, observeMove: m.addressMoved}
 	e.prober = probe.New(p, log, func() bool { return false })
 	e.view = view.New(node, e.prober, api.Answers, client == nil, log)
-	e.listener = wire.NewListener(e.claimed, log, e.dropped)
+	e.listener = wire.NewListener(e.enqueueClaims, log, e.countDropped)
 	e.neighbors = wire.NewNeighbors(log)
 	return e
 }
 
-func (e *egressSide) start(ctx context.Context, client *kubeapi.Client, start func(func())) {
+func (e *egressHandler) start(ctx context.Context, client *kubeapi.Client, start func(func())) {
 	v := view.NewVerifier(client, func(w view.Verdict) {
 		e.inbox.enqueue(func(m *events) { m.verdicts = append(m.verdicts, w) })
-	}, e.dropped)
+	}, e.countDropped)
 	e.view.Verify = v.Ask
 	start(func() { v.Run(ctx) })
 	start(func() { e.prober.Run(ctx) })
-	start(func() { follow(ctx, e.inbox, e.prober.Changed.C(), func(m *events, _ struct{}) { m.news = true }) })
+	start(func() { follow(ctx, e.inbox, e.prober.Changed.C(), func(m *events, _ struct{}) { m.changed = true }) })
 	start(func() { e.listener.Run(ctx) })
 	start(func() { e.neighbors.Run(ctx) })
 }
 
-// claimed puts claims into the inbox, and drops those that exceed its limit.
-func (e *egressSide) claimed(list []wire.Claim) {
+// enqueueClaims puts claims into the inbox, and drops those that exceed its limit.
+func (e *egressHandler) enqueueClaims(list []wire.Claim) {
 	e.inbox.enqueue(func(m *events) {
-		room := min(len(list), max(0, wire.MostClaims-len(m.claims)))
-		for range list[room:] {
-			e.dropped()
+		accepted := min(len(list), max(0, wire.MostClaims-len(m.claims)))
+		for range list[accepted:] {
+			e.countDropped()
 		}
-		m.claims = append(m.claims, list[:room]...)
+		m.claims = append(m.claims, list[:accepted]...)
 	})
 }
 
-// observe returns the Snapshot with egress addresses as they are, and when to call it again.
-func (e *egressSide) observe(now time.Time, m *events) (*cluster.Snapshot, time.Duration) {
+// observe returns the Snapshot with the actual nodes of egress addresses, and when to call it
+// again.
+func (e *egressHandler) observe(now time.Time, m *events) (*cluster.Snapshot, time.Duration) {
 	for _, c := range m.claims {
 		if e.view.OnClaim(now, c) {
 			e.announced.Defend(now, c.Address)
@@ -143,7 +144,7 @@ func (c egressCarriers) setSince(list []report.Egress) {
 }
 
 // recordGained records the egress addresses that the node gets.
-func (e *egressSide) recordGained(now time.Time, s *cluster.Snapshot) {
+func (e *egressHandler) recordGained(now time.Time, s *cluster.Snapshot) {
 	if s == nil {
 		return
 	}
@@ -167,11 +168,12 @@ func (e *egressSide) recordGained(now time.Time, s *cluster.Snapshot) {
 	e.holds.Store(holds)
 }
 
-// measureMoves measures how long the addresses that were announced now for the first time took.
-func (e *egressSide) measureMoves(now time.Time, before map[netip.Addr]bool) {
+// measureMoves measures how long the move of each address took that is announced for the first
+// time.
+func (e *egressHandler) measureMoves(now time.Time, before map[netip.Addr]bool) {
 	for a := range e.announced.Own() {
 		if t := e.since[a]; !before[a] && !t.IsZero() {
-			e.moved(now.Sub(t))
+			e.observeMove(now.Sub(t))
 			e.since[a] = time.Time{}
 		}
 	}
@@ -179,13 +181,13 @@ func (e *egressSide) measureMoves(now time.Time, before map[netip.Addr]bool) {
 
 // announce announces new egress addresses of the own Node, and listens for conflicting claims. It
 // returns when to call it again.
-func (e *egressSide) announce(
-	now time.Time, own *cluster.Node, list []*cluster.EgressIP, on map[host.AddressKey]host.Address,
+func (e *egressHandler) announce(
+	now time.Time, own *cluster.Node, list []*cluster.EgressIP, planned map[host.AddressKey]host.Address,
 ) time.Duration {
 	g := own.Gateway
 	e.neighbors.Expect(g, e.node, list)
 	before := e.announced.Own()
-	wait, err := e.announced.Announce(now, own, list, on)
+	wait, err := e.announced.Announce(now, own, list, planned)
 	if err != nil {
 		e.log.Warn("egress addresses", "error", err)
 	} else {
@@ -204,7 +206,7 @@ func (e *egressSide) announce(
 
 // solicit detects other machines that have the node's egress addresses, if it may have been
 // separated from the others. It returns when to call it again.
-func (e *egressSide) solicit(now time.Time, g cluster.Gateway) time.Duration {
+func (e *egressHandler) solicit(now time.Time, g cluster.Gateway) time.Duration {
 	list, again := e.view.Solicit(now)
 	if err := wire.Solicit(g, list); err != nil {
 		e.log.Warn("detect conflicts of egress addresses", "error", err)
@@ -213,7 +215,7 @@ func (e *egressSide) solicit(now time.Time, g cluster.Gateway) time.Duration {
 }
 
 // problems reports why this node cannot take part in the probing of nodes for egress addresses.
-func (e *egressSide) problems() []cluster.Problem {
+func (e *egressHandler) problems() []cluster.Problem {
 	if err := e.prober.Problem(); err != nil {
 		return nodeProblem(e.node, "", "neither probes nodes for egress addresses nor answers probes: %v", err)
 	}

@@ -13,9 +13,9 @@ import (
 // TestClaimed: the inbox holds a limited number of claims.
 func TestClaimed(t *testing.T) {
 	dropped := 0
-	e := &egressSide{inbox: newInbox(), dropped: func() { dropped++ }}
-	e.claimed(make([]wire.Claim, 1))
-	e.claimed(make([]wire.Claim, wire.MostClaims))
+	e := &egressHandler{inbox: newInbox(), countDropped: func() { dropped++ }}
+	e.enqueueClaims(make([]wire.Claim, 1))
+	e.enqueueClaims(make([]wire.Claim, wire.MostClaims))
 	if n := len(e.inbox.take().claims); n != wire.MostClaims || dropped != 1 {
 		t.Errorf("the inbox has %d, %d are dropped", n, dropped)
 	}

@@ -16,11 +16,11 @@ func (a *agent) serveExplain(mux *http.ServeMux) {
 	mux.HandleFunc("GET /snapshot", func(w http.ResponseWriter, q *http.Request) {
 		k := a.latest(q.Context())
 		s, err := k.newest()
-		if refuse(w, err) {
+		if writeError(w, err) {
 			return
 		}
 		text, err := json.Marshal(s)
-		if refuse(w, err) {
+		if writeError(w, err) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -35,7 +35,7 @@ func (a *agent) serveExplain(mux *http.ServeMux) {
 		ctx, cancel := context.WithTimeout(q.Context(), countersTime)
 		defer cancel()
 		text, err := a.targets.Bridge.Counters(ctx)
-		if !refuse(w, err) {
+		if !writeError(w, err) {
 			_, _ = fmt.Fprint(w, text)
 		}
 	})
@@ -43,7 +43,7 @@ func (a *agent) serveExplain(mux *http.ServeMux) {
 		want := a.latest(q.Context()).want
 		// Connections are left out: a walk is of a first packet, and there may be a million.
 		found, err := a.pass.ReadPath(q.Context())
-		if !refuse(w, err) {
+		if !writeError(w, err) {
 			found.Conn = want.Conn
 			answerState(w, q, datapath.Adopted(want, found))
 		}

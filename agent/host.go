@@ -26,7 +26,7 @@ type hostFacts struct {
 	scanner   *hostnet.Scanner
 	publisher *hostnet.Publisher
 	local     hostnet.Local
-	scan      hostnet.Scan  // the newest scan
+	scan      hostnet.Scan  // the newest
 	found     hostnet.Found // by the newest scan without an error
 }
 
@@ -80,8 +80,8 @@ func (h *hostFacts) learn(s *hostnet.Scan) (changed, lost bool) {
 // known reports whether the gateway bridge has been found.
 func (h *hostFacts) known() bool { return h.found.Gateway.Bridge != "" }
 
-// publish publishes facts of the host for other nodes. It also does so while the node cannot be
-// planned, because a new Node has no node ID yet. Base is the agent's own Node as it was read.
+// publish publishes facts of the host for other nodes, also while the node cannot be planned: a new
+// Node has no node ID yet. base is the agent's own Node as it was read.
 func (h *hostFacts) publish(base *cluster.Node) {
 	if base == nil || base != h.local.Base {
 		return
@@ -146,7 +146,7 @@ func (h *hostFacts) uplinkProblem() []cluster.Problem {
 		return nodeProblem(h.node, field, "bridge %s has no uplink: %v", bridge, h.scan.UplinkErr)
 	case h.scan.Contested:
 		return nodeProblem(h.node, field,
-			"another program gives the uplink again and again what was moved to bridge %s: "+
+			"another program keeps moving to the uplink what was moved to bridge %s: "+
 				"make the DHCP client or network manager leave the uplink alone", bridge)
 	}
 	return nil

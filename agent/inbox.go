@@ -27,7 +27,7 @@ type events struct {
 	snapshot  *cluster.Snapshot // newest; nil until the first
 	unread    bool              // no round has taken snapshot
 	sourceErr error             // why there is none
-	news      bool              // something to plan changed: another Snapshot, another pod
+	changed   bool              // an input of the plan changed: another Snapshot, another pod
 	scan      *hostnet.Scan     // newest scan of the host
 	reread    bool              // read all systems again
 	claims    []wire.Claim      // to this node's egress addresses
@@ -80,12 +80,13 @@ func (b *inbox) take() events {
 	return m
 }
 
-// read records the newest Snapshot, with the Received of one that no round has taken.
+// read records the newest Snapshot. Its Received is that of the oldest Snapshot that no round has
+// taken.
 func (m *events) read(s *cluster.Snapshot) {
 	if m.unread {
 		s.Received = m.snapshot.Received
 	}
-	m.snapshot, m.unread, m.news = s, true, true
+	m.snapshot, m.unread, m.changed = s, true, true
 }
 
 // scanned enqueues a scan of the host.

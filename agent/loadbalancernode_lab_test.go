@@ -28,8 +28,8 @@ import (
 
 // nodeAddresses: a Service gets the nodes' own addresses from a pool. A client outside reaches it
 // there at the port that the pool lists, and not at the kubelet's, which the pool lists by mistake.
-// A program of the host and a hostPort take the port from the Service.
-// With externalTrafficPolicy Local, only the node with the endpoint is listed.
+// A program of the host and a hostPort take the port from the Service. With externalTrafficPolicy
+// Local, only the node with the endpoint is listed.
 func nodeAddresses(t *testing.T, g *demo.Egress) {
 	ctx, l := t.Context(), g.Demo().Lab()
 	server, err := lab.OpenAPIServer(l.APIServerDir())

@@ -27,15 +27,15 @@ func (a *agent) loop(ctx context.Context) error {
 			a.pass.Reread()
 		}
 		if m.scan != nil && a.learn(m.scan) {
-			m.news = true
+			m.changed = true
 		}
 		snapshot, wait := a.egress.observe(time.Now(), &m)
-		m.news = m.news || snapshot != a.snapshot
+		m.changed = m.changed || snapshot != a.snapshot
 		a.snapshot, a.sourceErr = snapshot, m.sourceErr
-		if m.news {
-			a.monitor.begins()
+		if m.changed {
+			a.monitor.markPending()
 		}
-		if wait = retry.Sooner(wait, a.round(ctx, m.news || m.reread)); wait > 0 {
+		if wait = retry.Sooner(wait, a.round(ctx, m.changed || m.reread)); wait > 0 {
 			again.Reset(wait)
 		} else {
 			again.Stop()
@@ -80,9 +80,9 @@ func (a *agent) facts() *vswitch.Facts {
 //   - It collects results of calls that may hang, and handles restarts of Open vSwitch.
 //   - It plans, if an input changed, and publishes the Node's annotations.
 //   - Unless a gate is closed, it applies the plan and announces addresses.
-func (a *agent) round(ctx context.Context, news bool) time.Duration {
+func (a *agent) round(ctx context.Context, changed bool) time.Duration {
 	defer a.publishHealth()
-	defer a.offer()
+	defer a.updateCNIFacts()
 	a.vswitch.Collect()
 	a.background.Collect()
 	v, f := a.vswitch, a.facts()
@@ -106,7 +106,7 @@ func (a *agent) round(ctx context.Context, news bool) time.Duration {
 	case vswitch.Bootstrap:
 		return retry.Sooner(again, v.Bootstrap(ctx, f, why))
 	}
-	if news {
+	if changed {
 		a.pass.Retry()
 	}
 	if !a.config.Process.Repair && a.inOrder() {
@@ -130,26 +130,26 @@ func (a *agent) round(ctx context.Context, news bool) time.Duration {
 // has changed since.
 func (a *agent) inOrder() bool {
 	p := &a.progress
-	return p.synced && p.err == nil && !a.planned.fresh && !a.vswitch.Starting() && !a.pods.waiting
+	return p.synced && p.err == nil && !a.planned.changed && !a.vswitch.Starting() && !a.pods.waiting
 }
 
-// apply applies the desired state. It returns when to call it again, and the error of the pass
-// without errors that concern only pods' ports.
+// apply applies the desired state. It returns when to call it again, and the errors of the pass
+// except those that concern only pods' ports.
 func (a *agent) apply(ctx context.Context, f *vswitch.Facts) (again time.Duration, err error) {
-	a.planned.fresh = false
-	wantedHost := a.planned.want.Host // a copy: the next plan overwrites it while other goroutines read this
+	a.planned.changed = false
+	wantedHost := a.planned.want.Host // a copy for other goroutines: the next plan overwrites the original
 	a.targets.WantedHost.Store(&wantedHost)
 	begin := time.Now()
 	err = a.pass.Run(ctx, a.planned.want)
 	a.monitor.meters.Took("hairpin_pass_duration_seconds", time.Since(begin))
 	again = a.pass.Again()
-	butPods, inOVN := a.pods.noteReach(a.pass.Status(), a.planned.pods, f.Gateway.OpenFlow)
+	otherErr, inOVN := a.pods.recordReach(a.pass.Status(), a.planned.pods, f.Gateway.OpenFlow)
 	if inOVN {
 		again = retry.Sooner(again, a.pods.move(ctx))
 	}
-	a.pods.waiting = err != nil && butPods == nil
+	a.pods.waiting = err != nil && otherErr == nil
 	if !a.vswitch.Starting() {
-		err = butPods
+		err = otherErr
 	} else {
 		var wait time.Duration
 		wait, err = a.vswitch.Finish(ctx, f, err)
@@ -160,13 +160,13 @@ func (a *agent) apply(ctx context.Context, f *vswitch.Facts) (again time.Duratio
 			a.monitor.programming.Applied()
 			a.monitor.policiesApplied()
 		}
-		a.progress.note(err)
+		a.progress.record(err)
 	}
 	return again, err
 }
 
-// awaitOVN waits for OVN before pods' ports move, see podSide.awaitOVN. It returns when to call it
-// again.
+// awaitOVN waits for OVN before pods' ports move, see podHandler.awaitOVN. It returns when to call
+// it again.
 func (a *agent) awaitOVN(ctx context.Context) time.Duration {
 	if !a.supported.Load() {
 		return 0
@@ -177,9 +177,9 @@ func (a *agent) awaitOVN(ctx context.Context) time.Duration {
 // plan updates the desired state, and reports problems. It returns when to call it again, for
 // problems that are not reported yet.
 func (a *agent) plan(ctx context.Context) time.Duration {
-	h, notes := a.host, a.monitor.notes
+	h, events := a.host, a.monitor.events
 	if !h.known() && (h.scan.UplinkErr != nil || h.scan.ModeErr != nil) {
-		return notes.Report(time.Now(), slices.Concat(h.uplinkProblem(), h.modeProblem()))
+		return events.Report(time.Now(), slices.Concat(h.uplinkProblem(), h.modeProblem()))
 	}
 	if a.snapshot == nil || !h.known() || !a.pods.compared {
 		return 0
@@ -195,13 +195,14 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 		a.monitor.policiesChanged(was, a.planned.all)
 	}
 	again := a.monitor.listen(ctx)
-	return retry.Sooner(again, notes.Report(time.Now(), slices.Concat(
-		a.own(a.planned.problems), a.monitor.listenErrors, a.egress.view.Conflicts(), a.nodeProblems())))
+	return retry.Sooner(again, events.Report(time.Now(), slices.Concat(
+		a.ownProblems(a.planned.problems), a.monitor.listenErrors, a.egress.view.Conflicts(), a.nodeProblems())))
 }
 
-// own returns the problems that this agent reports: those of its own Node, and policies that its
-// node does not enforce. The controller reports the others; with manifests there is no controller.
-func (a *agent) own(problems []cluster.Problem) []cluster.Problem {
+// ownProblems returns the problems that this agent reports: those of its own Node, and policies
+// that its node does not enforce. The controller reports the others; with manifests there is no
+// controller.
+func (a *agent) ownProblems(problems []cluster.Problem) []cluster.Problem {
 	if a.config.Process.Manifests != "" {
 		return problems
 	}
@@ -215,8 +216,8 @@ func (a *agent) own(problems []cluster.Problem) []cluster.Problem {
 	return list
 }
 
-// offer updates the facts that the CNI server uses for new pods.
-func (a *agent) offer() {
+// updateCNIFacts updates the facts that the CNI server uses for new pods.
+func (a *agent) updateCNIFacts() {
 	facts := cni.Facts{
 		MTU: a.config.Cluster.MTU, Userspace: a.host.found.Gateway.Userspace, TSO: uplink.TSO(a.ovs.View()),
 		Bridge: claims.IntegrationBridge,

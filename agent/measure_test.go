@@ -29,7 +29,7 @@ func TestWithoutLocal(t *testing.T) {
 // each once.
 func TestMoveIsMeasured(t *testing.T) {
 	var samples []time.Duration
-	e := &egressSide{node: "n", moved: func(d time.Duration) { samples = append(samples, d) }}
+	e := &egressHandler{node: "n", observeMove: func(d time.Duration) { samples = append(samples, d) }}
 	with := func(addresses ...string) *cluster.Snapshot {
 		x := &cluster.EgressIP{}
 		for _, a := range addresses {

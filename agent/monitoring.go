@@ -26,7 +26,7 @@ type figures struct {
 	snapshot      *cluster.Snapshot // nil before there is one
 	problems      int
 	restarts      uint64
-	ports, silent int                            // health check ports that listen, and those that cannot
+	ports, failed int                            // health check ports that listen, and those that cannot
 	flows         delta.Map[flow.ID, *flow.Flow] // of the last plan
 	isolated      int                            // own pods that policies isolate
 	groups        int                            // of the last plan
@@ -45,7 +45,7 @@ type monitoring struct {
 	meters      *ops.Meters
 	secure      http.Handler // of metrics, for clients with a permission; nil without an API
 	programming *meter.Programming
-	notes       *kube.Events
+	events      *kube.Events
 	figures     atomic.Pointer[figures] // for meters
 	policies    meter.Policies
 	drops       meter.Drops
@@ -62,25 +62,25 @@ type monitoring struct {
 func newMonitoring(node string, client *kubeapi.Client, measure func(ops.Put), log *slog.Logger) *monitoring {
 	m := &monitoring{
 		listeners: ops.NewListeners(log), condition: kube.NewCondition(client, node, log),
-		notes: kube.NewEvents(client, "hairpin-node", log), programming: meter.NewProgramming(time.Now()),
+		events: kube.NewEvents(client, "hairpin-node", log), programming: meter.NewProgramming(time.Now()),
 		meters: ops.NewMeters(ops.OfAgent, measure),
 	}
 	if client != nil {
 		m.secure = ops.NewAuthorized(m.meters.Handler(), kube.Reviewer{Client: client})
 	}
-	m.notes.Reason = egressReason
-	m.checks = ops.NewServiceChecks(node, m.keeps, log)
+	m.events.Reason = egressReason
+	m.checks = ops.NewServiceChecks(node, m.dataplaneOK, log)
 	m.figures.Store(&figures{})
 	return m
 }
 
-// keeps reports whether the data plane is in order.
-func (m *monitoring) keeps() bool { return m.health.DataplaneError(time.Now()) == "" }
+// dataplaneOK reports whether the data plane has no error.
+func (m *monitoring) dataplaneOK() bool { return m.health.DataplaneError(time.Now()) == "" }
 
 // stop ends what does not end with the context of start.
 func (m *monitoring) stop() {
 	m.checks.Stop()
-	m.notes.Stop()
+	m.events.Stop()
 }
 
 func (m *monitoring) start(
@@ -152,8 +152,8 @@ func (m *monitoring) listen(ctx context.Context) time.Duration {
 	return again
 }
 
-// observe makes meters measure passes and CNI requests. Call it before loop runs.
-func (a *agent) observe() {
+// observeDurations makes meters measure passes and CNI requests. Call it before loop runs.
+func (a *agent) observeDurations() {
 	meters := a.monitor.meters
 	a.pass.Observe(func(system string, took time.Duration) {
 		meters.Took("hairpin_part_apply_duration_seconds", took, system)
@@ -166,22 +166,23 @@ func (a *agent) observe() {
 	})
 }
 
-// begins records that the desired state may have changed.
-func (m *monitoring) begins() { m.pending.CompareAndSwap(0, time.Now().UnixMilli()) }
+// markPending records that the desired state may have changed.
+func (m *monitoring) markPending() { m.pending.CompareAndSwap(0, time.Now().UnixMilli()) }
 
-// publishHealth publishes the result of a round, for requests that must not wait for the loop.
+// publishHealth publishes health and figures after a round, for requests that must not wait for the
+// loop.
 func (a *agent) publishHealth() {
 	leaving := false
 	if n := a.ownNode(); n != nil {
 		leaving = n.Leaving
 	}
 	m := a.monitor
-	m.health.Set(time.Now(), a.notReady(), a.trouble(), leaving)
+	m.health.Set(time.Now(), a.notReady(), a.dataplaneProblem(), leaving)
 	f := figures{
 		snapshot: a.snapshot, problems: len(a.planned.problems) + len(m.listenErrors), restarts: a.vswitch.Restarts,
 		flows: a.planned.want.Bridge.Flows, isolated: a.planned.planner.IsolatedPods(),
 	}
-	f.ports, f.silent = m.checks.Counts()
+	f.ports, f.failed = m.checks.Counts()
 	f.groups, f.egress, f.openvswitch = a.planned.want.Bridge.Groups.Len(), len(a.egress.announced.Own()),
 		a.vswitch.Version
 	f.datapath = "kernel"
@@ -202,8 +203,8 @@ func (a *agent) ownNode() *cluster.Node {
 	return a.snapshot.Node(a.node)
 }
 
-// trouble returns why the data plane is not in order; empty if it is.
-func (a *agent) trouble() string {
+// dataplaneProblem returns what is wrong with the data plane; empty if nothing is.
+func (a *agent) dataplaneProblem() string {
 	if why := a.missing(); why != "" {
 		if a.inherited() {
 			return ""
@@ -221,9 +222,9 @@ func (a *agent) trouble() string {
 	return ""
 }
 
-// inherited reports whether the node is as an earlier agent left it, with the same ovs-vswitchd,
-// while the API cannot be reached. This is no reason to move clients to other nodes, which have no
-// newer state either.
+// inherited reports whether the node has the state that an earlier agent wrote, with the same
+// ovs-vswitchd, and the API cannot be reached. Clients need not move to other nodes then: these
+// have no newer state either.
 func (a *agent) inherited() bool {
 	return a.snapshot == nil && a.ovs.Synced() && a.ovs.Connected() && a.vswitch.Restored()
 }

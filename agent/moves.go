@@ -11,22 +11,22 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// moving is the target for OVN of a node whose pods' ports may change bridges. A change of the
-// service engine moves them. OVN then has all pods behind one port of its own, or one port per pod.
-// It cannot have an address at both.
-type moving struct {
+// ovnTarget is the target for OVN. It also moves pods' ports to another bridge, after a change of
+// the service engine: with one engine, OVN has one port for all pods, with the other a port for
+// each pod. OVN cannot have a pod's address at both.
+type ovnTarget struct {
 	*nbdb.Target
 	pods *cni.Server
 }
 
-// opening limits how long Open vSwitch may take to open ports that moved.
-const opening = time.Second
+// openTimeout limits how long Open vSwitch may take to open ports that moved.
+const openTimeout = time.Second
 
 // Apply makes the changes of d. When pods' ports move, OVN's ports change at that moment, and
 // nothing else of OVN: thousands of load balancers would keep it busy for seconds. The other rows
 // that serve pods are added before the ports move to OVN's bridge, and removed after the ports have
 // left it.
-func (m moving) Apply(ctx context.Context, d nb.Delta) error {
+func (m ovnTarget) Apply(ctx context.Context, d nb.Delta) error {
 	if !m.pods.Misplaced() {
 		return m.Target.Apply(ctx, d)
 	}
@@ -47,8 +47,8 @@ func (m moving) Apply(ctx context.Context, d nb.Delta) error {
 	if err := m.Target.Apply(ctx, ports); err != nil || !leave || rest.Empty() {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, opening)
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	_ = m.pods.Opened(ctx) // the next pass looks again
+	_ = m.pods.Opened(ctx) // the next pass checks again
 	return &apply.Waiting{Devices: []string{claims.ServiceBridge}}
 }

@@ -30,14 +30,14 @@ type planned struct {
 	pods     []*cluster.Pod    // the pods of inputs, as in all
 	want     datapath.State
 	problems []cluster.Problem // of the Snapshot and of this node's plan
-	fresh    bool              // want differs from that of the last pass
+	changed  bool              // want differs from that of the last pass
 }
 
 // update plans the node from all: the Snapshot of now with this node's own facts.
 func (p *planned) update(now inputs, all *cluster.Snapshot, node string) {
 	var problems []cluster.Problem
 	p.want, problems = p.planner.Node(all, node)
-	p.inputs, p.all, p.fresh, p.pods = now, all, true, nil
+	p.inputs, p.all, p.changed, p.pods = now, all, true, nil
 	for _, x := range all.Pods {
 		if x.Node == node {
 			p.pods = append(p.pods, x)

@@ -23,9 +23,9 @@ import (
 	"hairpin/retry"
 )
 
-// podSide is the agent's half of the CNI plugin with its steps in the loop: compare interfaces with
-// Open vSwitch, move ports to the engine's bridge, record which pods are reachable.
-type podSide struct {
+// podHandler has the CNI server and its steps in the loop: compare interfaces with Open vSwitch,
+// move ports to the engine's bridge, record which pods are reachable.
+type podHandler struct {
 	log        *slog.Logger
 	inbox      *inbox
 	ovs        *ovsdb.Client
@@ -37,16 +37,16 @@ type podSide struct {
 	compareAt time.Time // when the comparison was tried first
 	ovnReady  bool      // OVN's flows are in the switch, or ports need not wait for them
 	ovnAt     time.Time // when the wait for OVN began
-	waiting   bool      // the last pass omitted flows of pods without a port
+	waiting   bool      // only pods without a port were missing in the last pass
 }
 
-func newPodSide(node string, ovs *ovsdb.Client, b *inbox, background late.Worker, log *slog.Logger) *podSide {
+func newPodHandler(node string, ovs *ovsdb.Client, b *inbox, background late.Worker, log *slog.Logger) *podHandler {
 	s := cni.NewServer(ovs, node, log)
-	return &podSide{log: log, inbox: b, ovs: ovs, cni: s, reach: newReach(s.Reached), background: background}
+	return &podHandler{log: log, inbox: b, ovs: ovs, cni: s, reach: newReach(s.Reached), background: background}
 }
 
-func (p *podSide) start(ctx context.Context, sync func(context.Context) error, start func(func())) {
-	start(func() { follow(ctx, p.inbox, p.cni.Changed(), func(m *events, _ struct{}) { m.news = true }) })
+func (p *podHandler) start(ctx context.Context, sync func(context.Context) error, start func(func())) {
+	start(func() { follow(ctx, p.inbox, p.cni.Changed(), func(m *events, _ struct{}) { m.changed = true }) })
 	start(func() { p.keepHostPorts(ctx) })
 	start(func() { p.reach.run(ctx, sync) })
 }
@@ -56,7 +56,7 @@ func (p *podSide) start(ctx context.Context, sync func(context.Context) error, s
 const compareLimit = time.Second
 
 // compare compares pods' interfaces with Open vSwitch. It returns when to call it again.
-func (p *podSide) compare(ctx context.Context) time.Duration {
+func (p *podHandler) compare(ctx context.Context) time.Duration {
 	if !p.ovs.Synced() || !p.cni.NeedsSweep() {
 		return 0
 	}
@@ -85,9 +85,9 @@ func (p *podSide) compare(ctx context.Context) time.Duration {
 const ovnLimit = 15 * time.Second
 
 // awaitOVN delays everything until OVN's flows are in the switch, if pods' ports are to move at the
-// agent's start. An ovn-controller that starts at the same time keeps the former flows for five
-// seconds, and they lead to the ports' former places. It returns when to call it again.
-func (p *podSide) awaitOVN(ctx context.Context, restarting bool, sync func(context.Context) error) time.Duration {
+// agent's start. An ovn-controller that starts at the same time keeps its old flows for five
+// seconds, and they lead to the ports' old bridge. awaitOVN returns when to call it again.
+func (p *podHandler) awaitOVN(ctx context.Context, restarting bool, sync func(context.Context) error) time.Duration {
 	if p.ovnReady || !p.ovs.Synced() {
 		return 0
 	}
@@ -104,7 +104,7 @@ func (p *podSide) awaitOVN(ctx context.Context, restarting bool, sync func(conte
 
 // move moves pods' ports that are not on the bridge of the service engine, for example because
 // another program moved them. It returns when to call it again.
-func (p *podSide) move(ctx context.Context) time.Duration {
+func (p *podHandler) move(ctx context.Context) time.Duration {
 	if !p.cni.Misplaced() {
 		return 0
 	}
@@ -116,10 +116,10 @@ func (p *podSide) move(ctx context.Context) time.Duration {
 	return retry.Last / 10
 }
 
-// noteReach records the result of the last pass for the planned pods. It returns the pass's errors,
-// except for ports of pods that are missing or cannot be opened. It also reports whether OVN is in
-// order.
-func (p *podSide) noteReach(status []apply.Status, pods []*cluster.Pod, openFlow bool) (err error, inOVN bool) {
+// recordReach records the result of the last pass for the planned pods. It returns the pass's
+// errors, except for ports of pods that are missing or cannot be opened. It also reports whether
+// OVN is in order.
+func (p *podHandler) recordReach(status []apply.Status, pods []*cluster.Pod, openFlow bool) (err error, inOVN bool) {
 	var errs []error
 	var missing []string // devices
 	written, inOVN := true, true
@@ -140,14 +140,14 @@ func (p *podSide) noteReach(status []apply.Status, pods []*cluster.Pod, openFlow
 	}
 	if openFlow {
 		written = written && !slices.Contains(missing, claims.ServiceBridge)
-		p.reach.note(pods, func(port string) bool { return written && !slices.Contains(missing, port) }, inOVN)
+		p.reach.record(pods, func(port string) bool { return written && !slices.Contains(missing, port) }, inOVN)
 	}
 	return errors.Join(errs...), inOVN
 }
 
 // keepHostPorts restores host ports of pods when another program has removed rules of the plugin
 // portmap.
-func (p *podSide) keepHostPorts(ctx context.Context) {
+func (p *podHandler) keepHostPorts(ctx context.Context) {
 	l, err := notice.Listen(notice.Config{
 		Protocol: unix.NETLINK_NETFILTER, Groups: []int{unix.NFNLGRP_NFTABLES}, Relevant: removesHostPorts,
 	})

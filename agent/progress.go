@@ -5,37 +5,37 @@ import (
 	"time"
 )
 
-// patience is how long an error must last before it is logged.
-const patience = time.Second
+// logAfter is how long an error must last before it is logged.
+const logAfter = time.Second
 
 // progress records the results of this agent's passes.
 type progress struct {
 	log     *slog.Logger
 	err     error     // of the last pass
 	failing time.Time // since when err is not nil
-	warned  string    // the error that was logged last
-	synced  bool      // everything was in order once
+	logged  string    // the error that was logged last
+	synced  bool      // a pass has succeeded since the start
 }
 
-// note records the result of a pass. It logs a lasting error once.
-func (p *progress) note(err error) {
+// record records the result of a pass. It logs a lasting error once.
+func (p *progress) record(err error) {
 	now := time.Now()
 	switch {
 	case err == nil:
-		if p.warned != "" {
+		if p.logged != "" {
 			p.log.Info("in sync again", "after", now.Sub(p.failing).Round(time.Millisecond))
 		}
 		if !p.synced {
 			time.AfterFunc(settledAfter, trimHeap)
 		}
-		p.warned, p.synced = "", true
+		p.logged, p.synced = "", true
 	default:
 		if p.err == nil {
 			p.failing = now
 		}
-		if text := err.Error(); now.Sub(p.failing) > patience && text != p.warned {
+		if text := err.Error(); now.Sub(p.failing) > logAfter && text != p.logged {
 			p.log.Warn("not in sync", "error", err)
-			p.warned = text
+			p.logged = text
 		}
 	}
 	p.err = err

@@ -33,20 +33,20 @@ func newReach(report func(map[string]error)) *reach {
 	return &reach{report: report, wake: signal.New()}
 }
 
-// note records the result of a pass for the pods of its plan.
-func (r *reach) note(pods []*cluster.Pod, written func(port string) bool, inOVN bool) {
+// record records the result of a pass for the pods of its plan.
+func (r *reach) record(pods []*cluster.Pod, written func(port string) bool, inOVN bool) {
 	r.mu.Lock()
-	planned, known, unread := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	planned, inDB, unread := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	unknown := false
 	for _, p := range pods {
 		planned[p.PortRow] = r.planned[p.PortRow] || !p.Unread && written(p.Port)
 		unread[p.PortRow] = p.Unread
 		if leads, was := r.inOVN[p.PortRow]; was || inOVN {
-			known[p.PortRow] = leads
+			inDB[p.PortRow] = leads
 			unknown = unknown || !leads
 		}
 	}
-	r.planned, r.inOVN, r.unread = planned, known, unread
+	r.planned, r.inOVN, r.unread = planned, inDB, unread
 	r.mu.Unlock()
 	r.publish()
 	if unknown {

@@ -16,7 +16,7 @@ func TestReachNeedsTheObject(t *testing.T) {
 	r := newReach(func(rows map[string]error) { got = rows })
 	pass := func(unread, written bool) (reached bool, why error) {
 		p := &cluster.Pod{Port: "hp1", PortRow: "row", Unread: unread}
-		r.note([]*cluster.Pod{p}, func(string) bool { return written }, true)
+		r.record([]*cluster.Pod{p}, func(string) bool { return written }, true)
 		r.mu.Lock()
 		r.inOVN["row"] = true
 		r.mu.Unlock()
@@ -39,8 +39,8 @@ func TestReachNeedsTheObject(t *testing.T) {
 			t.Errorf("step %d: %v, %v", i, reached, why)
 		}
 	}
-	r.note(nil, nil, true) // the port is gone
-	r.note([]*cluster.Pod{{PortRow: "other"}}, func(string) bool { return true }, true)
+	r.record(nil, nil, true) // the port is gone
+	r.record([]*cluster.Pod{{PortRow: "other"}}, func(string) bool { return true }, true)
 	if _, known := got["row"]; known || r.planned["row"] {
 		t.Error("a port that is gone is known")
 	}

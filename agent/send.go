@@ -13,8 +13,8 @@ import (
 	"hairpin/walk"
 )
 
-// mostWatching limits a watch that no request ends.
-const mostWatching = 5 * time.Minute
+// maxWatchTime is when a watch ends that no request ends.
+const maxWatchTime = 5 * time.Minute
 
 // serveSend serves the requests of `hairpin explain --send`: send a packet from the host or a pod,
 // watch arriving packets, and read the kernel's connections.
@@ -40,7 +40,7 @@ func (a *agent) serveSend(mux *http.ServeMux) {
 	answer("POST /send", func(ctx context.Context, r *report.Send) (any, error) { return packets.Send(ctx, r) })
 	answer("POST /watch", func(_ context.Context, r *report.Send) (any, error) {
 		at := walk.Point{Node: a.node, Pod: r.Pod}.String()
-		return a.watches.Start(r.Netns, at, r.Protocol, r.Port, mostWatching)
+		return a.watches.Start(r.Netns, at, r.Protocol, r.Port, maxWatchTime)
 	})
 	answer("POST /watched", func(_ context.Context, r *report.Send) (any, error) { return a.watches.Received(r.Id) })
 	answer("POST /watch-end", func(_ context.Context, r *report.Send) (any, error) { return a.watches.End(r.Id) })
@@ -53,7 +53,7 @@ func (a *agent) serveSend(mux *http.ServeMux) {
 		ctx, cancel := context.WithTimeout(q.Context(), countersTime)
 		defer cancel()
 		counts, err := a.targets.Bridge.Counts(ctx)
-		if !refuse(w, err) {
+		if !writeError(w, err) {
 			answerJSON(w, counts)
 		}
 	})

@@ -22,7 +22,7 @@ func answerState(w http.ResponseWriter, q *http.Request, s datapath.State) {
 
 func answerJSON(w http.ResponseWriter, v any) {
 	text, err := datapath.Encode(v)
-	if !refuse(w, err) {
+	if !writeError(w, err) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(text) // client disconnected
 	}
@@ -37,21 +37,21 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 		_ = json.NewEncoder(w).Encode(r) // client disconnected
 	})
 	mux.HandleFunc("GET /wanted", func(w http.ResponseWriter, q *http.Request) {
-		if k := a.latest(q.Context()); !refuse(w, k.notPlanned()) {
+		if k := a.latest(q.Context()); !writeError(w, k.errNotPlanned()) {
 			answerState(w, q, k.want)
 		}
 	})
 	mux.HandleFunc("GET /diff", func(w http.ResponseWriter, q *http.Request) {
 		f, err := datapath.ParseFilter(q.URL.Query()["system"], q.FormValue("object"))
-		if refuse(w, err) {
+		if writeError(w, err) {
 			return
 		}
 		k := a.latest(q.Context())
-		if refuse(w, k.notPlanned()) {
+		if writeError(w, k.errNotPlanned()) {
 			return
 		}
 		found, err := a.pass.Read(q.Context())
-		if refuse(w, err) {
+		if writeError(w, err) {
 			return
 		}
 		list := f.Differences(k.want, found)

@@ -12,19 +12,19 @@ import (
 	"hairpin/retry"
 )
 
-// handover limits how long a shutdown of the machine waits for other nodes to take over this node's
-// addresses. logind allows 5 s by default, kubelet requests more.
-const handover = 10 * time.Second
+// handoverTimeout limits how long a shutdown of the machine waits for other nodes to take over this
+// node's addresses. logind allows 5 s by default, kubelet requests more.
+const handoverTimeout = 10 * time.Second
 
 // onShutdown publishes whether the machine shuts down. If it does, onShutdown returns when the node
-// has no egress or load balancer address any more, or after the time handover.
+// has no egress or load balancer address any more, or after handoverTimeout.
 func (a *agent) onShutdown(ctx context.Context, client *kubeapi.Client, down bool) {
-	var value any // none
+	var value any // nil removes the annotation
 	if down {
 		a.log.Info("machine shuts down: handing over egress addresses")
 		value = "true"
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, handover)
+		ctx, cancel = context.WithTimeout(ctx, handoverTimeout)
 		defer cancel()
 	}
 	for p := (retry.Backoff{}); ctx.Err() == nil; p.Sleep(ctx) {

@@ -36,7 +36,7 @@ func TestShutdown(t *testing.T) {
 	_, err = admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}},
 		metav1.CreateOptions{})
 	noError(err)
-	a := &agent{node: "node-a", log: slog.New(slog.DiscardHandler), egress: &egressSide{node: "node-a"}}
+	a := &agent{node: "node-a", log: slog.New(slog.DiscardHandler), egress: &egressHandler{node: "node-a"}}
 	published := func() bool {
 		n, err := admin.CoreV1().Nodes().Get(t.Context(), "node-a", metav1.GetOptions{})
 		noError(err)
@@ -52,7 +52,7 @@ func TestShutdown(t *testing.T) {
 		return time.Since(begin)
 	}
 	set(false)
-	if took := set(true); took > handover/2 {
+	if took := set(true); took > handoverTimeout/2 {
 		t.Errorf("a node without addresses waited for %v", took)
 	}
 	set(false)
