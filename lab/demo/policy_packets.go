@@ -182,7 +182,7 @@ func echoFrames(w *world, from string, f family, mark []byte, _ uint16) [][]byte
 
 // partFrames returns a datagram in three fragments, each with the mark.
 func partFrames(w *world, from string, f family, mark []byte, port uint16) (frames [][]byte) {
-	const part = 64 // bytes
+	const part = trackedFragment
 	payload := make([]byte, 3*part-8)
 	for i := range 3 {
 		copy(payload[i*part:], mark)
