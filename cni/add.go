@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// installLimit limits the installation of a pod's flows.
-	installLimit = 30 * time.Second
-	// cleanupLimit limits a transaction that continues without its caller.
-	cleanupLimit = 5 * time.Second
+	// installTimeout limits the installation of a pod's flows.
+	installTimeout = 30 * time.Second
+	// cleanupTimeout limits a transaction that continues without its caller.
+	cleanupTimeout = 5 * time.Second
 )
 
 // add attaches a sandbox and returns when the pod is reachable. On failure nothing is left behind.
@@ -108,12 +108,12 @@ func (s *Server) attachNew(ctx context.Context, a *attachment, sandbox ns.NetNS,
 	if err != nil {
 		return nil, errTryLater("address of "+a.pod.String(), err)
 	}
-	s.changed.Notify() // plan can start while the interface is being made
+	s.changed.Notify() // the pod can be planned while its interface is being made
 	result, cniErr := s.attach(ctx, a, sandbox, netns, f)
 	if cniErr != nil {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
-		if err := s.remove(clean, a.Host); err != nil {
+		if err := s.remove(cleanup, a.Host); err != nil {
 			s.log.Warn("cni: clean up after a failed ADD", "pod", a.pod.String(), "error", err)
 		}
 	}
@@ -132,12 +132,12 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	if err := a.Plug(sandbox, f.pairs()); err != nil {
 		return nil, errInternal("interface of "+a.pod.String(), err)
 	}
-	// The transaction continues when the caller is gone: the clean-up looks for the row in the
-	// View, and must not look before the row is there.
-	inserting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
+	// The transaction continues when the caller is gone: the clean-up removes the row that it finds
+	// in the View, so it must not run before the row is there.
+	inserting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	if err := s.transact(inserting, a.insert(f.Bridge)...); err != nil {
-		s.sweepsWanted.Add(1) // the row may still come
+		s.sweepsWanted.Add(1) // the transaction may still succeed
 		return nil, errTryLater("port of "+a.pod.String(), err)
 	}
 	if err := veth.OnHostEnd(a.Host, a.writeRecord); err != nil {
@@ -150,7 +150,7 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 // finish waits until the pod is reachable, sets its interface up, and returns the result of ADD.
 func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, netns,
 	bridge string) (*current.Result, *types.Error) {
-	waiting, cancel := context.WithTimeout(ctx, installLimit)
+	waiting, cancel := context.WithTimeout(ctx, installTimeout)
 	defer cancel()
 	var why error
 	err := s.ovs.WaitFor(waiting, func(v ovsdb.View) bool {
@@ -188,7 +188,7 @@ func (s *Server) bound(v ovsdb.View, a *attachment, bridge string) error {
 
 // result returns the result of ADD: https://www.cni.dev/docs/spec/, section 5.
 func (a *attachment) result(netns string, host netlink.Link) *current.Result {
-	own := 1
+	sandboxEnd := 1 // index in Interfaces
 	r := &current.Result{
 		CNIVersion: current.ImplementedSpecVersion,
 		Interfaces: []*current.Interface{
@@ -199,7 +199,7 @@ func (a *attachment) result(netns string, host netlink.Link) *current.Result {
 	gateways := a.Gateways()
 	for i, p := range a.Addresses {
 		gw := net.IP(gateways[i].AsSlice())
-		r.IPs = append(r.IPs, &current.IPConfig{Interface: &own, Address: *veth.IPNet(p), Gateway: gw})
+		r.IPs = append(r.IPs, &current.IPConfig{Interface: &sandboxEnd, Address: *veth.IPNet(p), Gateway: gw})
 		r.Routes = append(r.Routes, &types.Route{Dst: *veth.IPNet(veth.DefaultRoute(gateways[i])), GW: gw})
 	}
 	return r

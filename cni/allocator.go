@@ -22,15 +22,15 @@ type allocator struct {
 	node string
 
 	mu       sync.Mutex
-	rows     map[string]entry // by host name; as of the last refresh
-	reserved map[string]entry // by host name
-	lost     map[string]entry // by host name; their rows are gone without a DEL
-	leaving  map[string]bool  // by host name; their rows are being deleted on request
-	last     map[cluster.Family]netip.Addr
+	rows     map[string]entry              // by host name; as of the last refresh
+	reserved map[string]entry              // by host name
+	lost     map[string]entry              // by host name; their rows were removed without a DEL
+	leaving  map[string]bool               // by host name; a DEL is removing their rows
+	last     map[cluster.Family]netip.Addr // allocated most recently
 }
 
-// entry is an attachment. The pointer fact changes only when facts for plan change, because plan
-// compares pods by pointer.
+// entry is an attachment. fact is what plan reads of it, and another pointer only if it differs:
+// plan compares pods by pointer.
 type entry struct {
 	row *ovsdb.Interface // nil when reserved or lost
 	attachment
@@ -81,7 +81,7 @@ func (b *allocator) refresh(v ovsdb.View) {
 	b.rows = now
 }
 
-// markLeaving records that the attachment is being deleted on request.
+// markLeaving records that a DEL is removing the attachment.
 func (b *allocator) markLeaving(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -234,8 +234,8 @@ func (b *allocator) isReserved(host string) bool {
 	return ok
 }
 
-// has reports whether a host end belongs to an attachment. The view is read second: a reservation
-// ends once the row is in it.
+// has reports whether a host's end belongs to an attachment. It reads the View after the
+// reservations: a reservation ends when the row is in the View.
 func (b *allocator) has(view func() ovsdb.View, host string) bool {
 	if b.isReserved(host) {
 		return true

@@ -91,13 +91,13 @@ func (a *attachment) ids() map[string]string {
 // insert returns the operations that put the attachment on a bridge.
 func (a *attachment) insert(bridge string) []ovsdb.Op {
 	port, ops := ovsdb.InsertPort(ovsdb.Interface{Name: a.Host, ExternalIDs: a.ids()}, nil)
-	var given []string
+	var allocated []string
 	for _, p := range a.Addresses {
-		given = append(given, p.Addr().String())
+		allocated = append(allocated, p.Addr().String())
 	}
 	return append(ops, ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port)).Where("name", "==", bridge),
 		ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("external_ids", []string{keyLast}),
-			ovsdb.InsertInto("external_ids", map[string]string{keyLast: strings.Join(given, ",")})).
+			ovsdb.InsertInto("external_ids", map[string]string{keyLast: strings.Join(allocated, ",")})).
 			Where("name", "==", claims.IntegrationBridge))
 }
 

@@ -47,7 +47,7 @@ func (s *Server) notReached(row string) error {
 // untilReached waits until Reached reports a port as reachable, by the row that the port has now.
 func (s *Server) untilReached(ctx context.Context, port string) error {
 	for {
-		turn := s.reachedChanged.Next()
+		next := s.reachedChanged.Next()
 		why := errNotReached
 		if row := interfaceNamed(s.ovs.View(), port); row != nil {
 			why = s.notReached(string(row.UUID))
@@ -56,7 +56,7 @@ func (s *Server) untilReached(ctx context.Context, port string) error {
 			return nil
 		}
 		select {
-		case <-turn:
+		case <-next:
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", why, ctx.Err())
 		}

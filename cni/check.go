@@ -47,7 +47,7 @@ func (s *Server) check(ctx context.Context, r request, key string) *types.Error 
 	}
 }
 
-// compare is check without the wait: it returns ErrTryAgainLater for what the agent does not know
+// compare compares once: it returns ErrTryAgainLater if the agent does not know the desired state
 // yet.
 func (s *Server) compare(conf netConf, sandbox ns.NetNS, container, key string) *types.Error {
 	s.mu.Lock()
@@ -56,37 +56,37 @@ func (s *Server) compare(conf netConf, sandbox ns.NetNS, container, key string) 
 	a, row := s.find(key)
 	if row != nil { // no facts are needed for its devices and its ADD result
 		if err := a.Inspect(sandbox); err != nil {
-			return damaged(err)
+			return errDiffers(err)
 		}
-		if cniErr := a.compare(conf); cniErr != nil {
+		if cniErr := a.compareResult(conf); cniErr != nil {
 			return cniErr
 		}
 	}
 	switch {
 	case !wasReady || len(facts.Subnets) == 0:
-		return unknown(errors.New(cmp.Or(notReady, s.noSubnets())))
+		return errUnknown(errors.New(cmp.Or(notReady, s.noSubnets())))
 	case row == nil:
-		return damaged(fmt.Errorf("Open vSwitch has no port of sandbox %s", container))
+		return errDiffers(fmt.Errorf("Open vSwitch has no port of sandbox %s", container))
 	}
 	if err := a.checkSubnets(facts.Subnets); err != nil {
-		return damaged(fmt.Errorf("Node/%s: %w", s.node, err))
+		return errDiffers(fmt.Errorf("Node/%s: %w", s.node, err))
 	}
 	if err := a.bound(row, facts.Bridge); err != nil {
-		return damaged(err)
+		return errDiffers(err)
 	}
 	if facts.Bridge == claims.ServiceBridge {
 		if why := s.notReached(a.row); why != nil {
-			return unknown(fmt.Errorf("%s: %w", a.Host, why))
+			return errUnknown(fmt.Errorf("%s: %w", a.Host, why))
 		}
 	}
 	return nil
 }
 
-func unknown(err error) *types.Error {
+func errUnknown(err error) *types.Error {
 	return errTryLater("it is not known yet whether the pod's network is as it was made", err)
 }
 
-func damaged(err error) *types.Error {
+func errDiffers(err error) *types.Error {
 	return types.NewError(errDamaged, "the pod's network is not as it was made", err.Error())
 }
 
@@ -99,9 +99,9 @@ func (s *Server) find(key string) (attachment, *ovsdb.Interface) {
 	return attachment{}, nil
 }
 
-// compare compares the attachment's addresses with those in prevResult, the result of ADD, which
-// the runtime must pass to CHECK.
-func (a *attachment) compare(conf netConf) *types.Error {
+// compareResult compares the attachment's addresses with those in prevResult, the result of ADD,
+// which the runtime must pass to CHECK.
+func (a *attachment) compareResult(conf netConf) *types.Error {
 	if conf.RawPrevResult == nil {
 		return errInvalidConf("CHECK without prevResult")
 	}
@@ -120,7 +120,7 @@ func (a *attachment) compare(conf netConf) *types.Error {
 	}
 	for _, p := range a.Addresses {
 		if !slices.Contains(returned, p) {
-			return damaged(fmt.Errorf("%s has the address %s, ADD returned %v", a.pod, p, returned))
+			return errDiffers(fmt.Errorf("%s has the address %s, ADD returned %v", a.pod, p, returned))
 		}
 	}
 	return nil

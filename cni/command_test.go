@@ -115,12 +115,12 @@ func wiring(t *testing.T, w *world, n *lab.Node) {
 func versions(t *testing.T, w *world, n *lab.Node) {
 	v := w.plugin(n, "VERSION", map[string]any{"cniVersion": "1.1.0", "name": "x"}, nil)
 	must(t, v.err)
-	var told struct{ SupportedVersions []string }
-	must(t, json.Unmarshal([]byte(v.stdout), &told))
-	if !slices.Equal(told.SupportedVersions, []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}) {
+	var next struct{ SupportedVersions []string }
+	must(t, json.Unmarshal([]byte(v.stdout), &next))
+	if !slices.Equal(next.SupportedVersions, []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}) {
 		t.Errorf("VERSION: %s", v.stdout)
 	}
-	for _, version := range told.SupportedVersions {
+	for _, version := range next.SupportedVersions {
 		s := w.sandbox(n, "old")
 		s.conf["cniVersion"] = version
 		o := s.call("ADD")

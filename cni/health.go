@@ -16,20 +16,21 @@ import (
 	"hairpin/retry"
 )
 
-// health has the problems of existing pods, and why none can be added although the agent is ready.
+// health has the problems of existing pods, and why no pod can be added although the agent is
+// ready.
 type health struct {
-	unwritable error                // why Open vSwitch's database cannot be written
-	missing    map[string]time.Time // host's ends of pods that are gone, and since when
-	unmapped   map[string]error     // why host ports of pods are not restored, by the host's end
+	unwritable    error                // why Open vSwitch's database cannot be written
+	missing       map[string]time.Time // since when a host's end is missing, by its name
+	lostHostPorts map[string]error     // why host ports of pods are not restored, by the host's end
 }
 
 const (
-	// goneFor is how long the host's end of a pod must be missing before that is a problem: the
+	// missingTime is how long the host's end of a pod must be missing before that is a problem: the
 	// runtime removes a pod's namespace before it requests DEL.
-	goneFor = 5 * time.Second
+	missingTime = 5 * time.Second
 	// probePause is the time between attempts to write a database that could not be written.
 	probePause = 2 * time.Second
-	// probeTime limits one of them.
+	// probeTime limits each attempt.
 	probeTime = time.Second
 	// sizeOfRow is larger than what an ADD writes, in bytes.
 	sizeOfRow = 4096
@@ -43,11 +44,11 @@ const keyProbe = "hairpin-probe"
 // each write fails until there is space.
 func (s *Server) transact(ctx context.Context, ops ...ovsdb.Op) error {
 	_, err := s.ovs.Transact(ctx, ops...)
-	s.noteWrite(err)
+	s.recordWrite(err)
 	return err
 }
 
-func (s *Server) noteWrite(err error) {
+func (s *Server) recordWrite(err error) {
 	if err != nil && !strings.Contains(err.Error(), "I/O error") {
 		return // another reason, such as a lost connection, says nothing about writing
 	}
@@ -124,7 +125,7 @@ func (s *Server) CheckLinks() {
 		if since, known := s.health.missing[host]; known {
 			missing[host] = since
 		} else {
-			time.AfterFunc(goneFor, s.changed.Notify)
+			time.AfterFunc(missingTime, s.changed.Notify)
 		}
 	}
 	if len(s.health.missing) > 0 {
@@ -151,11 +152,11 @@ func (s *Server) Problems() (list []cluster.Problem) {
 		add("none can be added: the database of Open vSwitch cannot be written: %v", err)
 	}
 	for host, since := range s.health.missing {
-		if pod, still := pods[host]; still && time.Since(since) >= goneFor {
+		if pod, still := pods[host]; still && time.Since(since) >= missingTime {
 			add("%s has no network: its interface %s was deleted; delete the pod", pod, host)
 		}
 	}
-	for host, err := range s.health.unmapped {
+	for host, err := range s.health.lostHostPorts {
 		if pod, still := pods[host]; still {
 			add("host ports of %s are lost: %v", pod, err)
 		}

@@ -29,9 +29,9 @@ import (
 // plugin, from the mappings that it has recorded on the pod's row.
 
 const (
-	// hostPortsPause is the time from a change of portmap's rules to their check: the runtime calls
+	// hostPortsDelay is the time from a change of portmap's rules to their check: the runtime calls
 	// portmap some milliseconds after Hairpin's ADD, and some before its DEL.
-	hostPortsPause = time.Second
+	hostPortsDelay = time.Second
 	// hostPortsTime limits one run of portmap.
 	hostPortsTime = 5 * time.Second
 )
@@ -96,7 +96,7 @@ func (s *Server) KeepHostPorts(ctx context.Context, changed <-chan struct{}) {
 			return
 		case <-wait:
 		case <-changed:
-			retry.Sleep(ctx, hostPortsPause)
+			retry.Sleep(ctx, hostPortsDelay)
 		}
 	}
 }
@@ -113,8 +113,8 @@ func (s *Server) checkHostPorts(ctx context.Context) bool {
 		}
 	}
 	s.mu.Lock()
-	same := maps.EqualFunc(s.health.unmapped, failed, func(a, b error) bool { return a.Error() == b.Error() })
-	s.health.unmapped = failed
+	same := maps.EqualFunc(s.health.lostHostPorts, failed, func(a, b error) bool { return a.Error() == b.Error() })
+	s.health.lostHostPorts = failed
 	s.mu.Unlock()
 	if !same {
 		s.changed.Notify()
@@ -161,13 +161,13 @@ func portmapPath() (string, error) {
 	if path, err := exec.LookPath(claims.PortmapPlugin); err == nil {
 		return path, nil
 	}
-	places := []string{claims.PortmapInImage, filepath.Join("/opt/cni/bin", claims.PortmapPlugin)}
-	i := slices.IndexFunc(places, func(p string) bool { _, err := os.Stat(p); return err == nil })
+	paths := []string{claims.PortmapInImage, filepath.Join("/opt/cni/bin", claims.PortmapPlugin)}
+	i := slices.IndexFunc(paths, func(p string) bool { _, err := os.Stat(p); return err == nil })
 	if i < 0 {
-		return "", fmt.Errorf("there is no %s in PATH, and neither %s nor %s", claims.PortmapPlugin, places[0],
-			places[1])
+		return "", fmt.Errorf("there is no %s in PATH, and neither %s nor %s", claims.PortmapPlugin, paths[0],
+			paths[1])
 	}
-	return places[i], nil
+	return paths[i], nil
 }
 
 // portmap runs the plugin portmap for an attachment, as the runtime does after Hairpin's ADD.

@@ -27,18 +27,18 @@ func nextAddress(subnet netip.Prefix, last netip.Addr, used map[netip.Addr]bool)
 	if usable(last) && last.Compare(first) >= 0 {
 		start = last.Next()
 	}
-	busy := 0
+	inUse := 0
 	for a := start; usable(a); a = a.Next() {
 		if !used[a] {
 			return a, nil
 		}
-		busy++
+		inUse++
 	}
 	for a := first; a.Compare(start) < 0 && usable(a); a = a.Next() {
 		if !used[a] {
 			return a, nil
 		}
-		busy++
+		inUse++
 	}
-	return netip.Addr{}, fmt.Errorf("%w in %s: its %d are in use", errFull, subnet, busy)
+	return netip.Addr{}, fmt.Errorf("%w in %s: its %d are in use", errFull, subnet, inUse)
 }

@@ -9,10 +9,10 @@ import (
 	"hairpin/cni/veth"
 )
 
-// offload sets the offloads of existing veth pairs to those of new ones: ovs-vswitchd may have
-// restarted with userspace-tso-enable, or without. A pair whose sandbox is not found keeps its
+// updateOffloads sets the offloads of existing veth pairs to those of new ones: ovs-vswitchd may
+// have restarted with userspace-tso-enable, or without. A pair whose sandbox is not found keeps its
 // offloads.
-func (s *Server) offload(rows []entry, ends map[string]netlink.Link) error {
+func (s *Server) updateOffloads(rows []entry, ends map[string]netlink.Link) error {
 	s.mu.Lock()
 	options := s.facts.pairs()
 	s.mu.Unlock()

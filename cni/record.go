@@ -18,20 +18,20 @@ import (
 // shows it.
 const (
 	linkAlias = "hairpin: "
-	// longestAlias is in bytes (IFALIASZ-1). The rest of a longer record is in alternative names,
-	// in parts (ALTIFNAMSIZ is 128).
-	longestAlias, longestPart = 255, 96
-	// longestPorts is in bytes, enough for some twenty mappings. The kernel does not list a link
-	// whose names are too long for its message. A row that is restored from a link without mappings
-	// has no host ports.
-	longestPorts = 1024
+	// maxAlias is in bytes (IFALIASZ-1). The rest of a longer record is in alternative names, in
+	// parts (ALTIFNAMSIZ is 128).
+	maxAlias, maxPart = 255, 96
+	// maxPorts is in bytes, enough for some twenty mappings. The kernel does not list a link whose
+	// names are too long for its message. A row that is restored from a link without mappings has
+	// no host ports.
+	maxPorts = 1024
 )
 
 // record returns the text that is written on the link.
 func (a *attachment) record() string {
 	fields := []string{a.pod.Namespace + "/" + a.pod.Name, joinPrefixes(a.Addresses), a.network, a.IfName, a.uid,
 		a.sandbox}
-	if a.hostPorts != "" && len(a.hostPorts) <= longestPorts {
+	if a.hostPorts != "" && len(a.hostPorts) <= maxPorts {
 		fields = append(fields, a.hostPorts)
 	}
 	return linkAlias + strings.Join(fields, " ")
@@ -89,10 +89,10 @@ func (a *attachment) writeRecord(l netlink.Link) error {
 	if err := eraseRecord(l); err != nil {
 		return err
 	}
-	cut := min(len(text), longestAlias)
+	cut := min(len(text), maxAlias)
 	rest := base64.RawURLEncoding.EncodeToString([]byte(text[cut:]))
 	i := 0
-	for part := range slices.Chunk([]byte(rest), longestPart) {
+	for part := range slices.Chunk([]byte(rest), maxPart) {
 		if err := netlink.LinkAddAltName(l, partPrefix(a.Host, i)+string(part)); err != nil {
 			return fmt.Errorf("alternative name: %w", err)
 		}

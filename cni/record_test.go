@@ -43,7 +43,7 @@ func TestRecordOnItsLink(t *testing.T) {
 		a.Addresses = []netip.Prefix{netip.MustParsePrefix("10.244.1.3/24"),
 			netip.MustParsePrefix("fd00:10:244:1::3/64")}[:rapid.IntRange(1, 2).Draw(t, "families")]
 		a.hostPorts = rapid.SampledFrom([]string{"", `[{"hostPort":80}]`, "[" +
-			strings.Repeat(`{"hostPort":80},`, longestPorts/16-1) + "{}]"}).Draw(t, "ports")
+			strings.Repeat(`{"hostPort":80},`, maxPorts/16-1) + "{}]"}).Draw(t, "ports")
 		a.MAC = cluster.MACFor(a.Addresses[0].Addr())
 		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: a.Host}, PeerName: "peer"}))
 		defer func() { must(t, veth.Unplug(a.Host)) }()

@@ -37,7 +37,7 @@ type Facts struct {
 	Subnets   []netip.Prefix // the node's pod CIDRs, IPv4 first; none: not known yet
 	MTU       int            // bytes
 	Userspace bool           // Open vSwitch runs the userspace datapath
-	TSO       bool           // and that with userspace-tso-enable
+	TSO       bool           // Open vSwitch runs with userspace-tso-enable
 	// Bridge is the bridge for pods' ports: claims.IntegrationBridge or claims.ServiceBridge;
 	// empty: not known yet.
 	Bridge string
@@ -48,7 +48,7 @@ func (f Facts) pairs() veth.Options {
 	return veth.Options{MTU: f.MTU, Userspace: f.Userspace, TSO: f.TSO}
 }
 
-// Server is the agent's half of the plugin. It must be made by NewServer.
+// Server is the part of the plugin that runs in the agent. It must be made by NewServer.
 type Server struct {
 	ovs     *ovsdb.Client // mirrors Interface, Port, Bridge and Open_vSwitch
 	node    string
@@ -66,7 +66,7 @@ type Server struct {
 	mu             sync.Mutex
 	facts          Facts
 	notReady       string                   // why pods cannot be served; empty = they can
-	wasReady       bool                     // notReady was empty once: pods have been compared with the facts
+	wasReady       bool                     // notReady was empty once: the desired state of pods is known
 	factsChanged   signal.Broadcast         // notified when SetFacts changes notReady
 	busy           map[string]chan struct{} // attachments and pods that a request works on; closed at its end
 	reached        map[string]error         // see Reached
@@ -90,8 +90,8 @@ func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 // none. Call it before Listen.
 func (s *Server) Observe(f func(command string, took time.Duration, code uint)) { s.observe = f }
 
-// Forget makes the Server call f with a pod's port and addresses before the pod can send: f must
-// make Open vSwitch forget its decisions about packets of a former port. Call it before Listen.
+// Forget makes the Server call f with a pod's port and addresses before the pod can send. f must
+// remove Open vSwitch's cached decisions about packets of a former port. Call Forget before Listen.
 func (s *Server) Forget(f func(ctx context.Context, port string, addresses []netip.Addr) error) {
 	s.forget = f
 }
@@ -138,7 +138,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	result, cniErr := s.do(q.Context(), r)
+	result, cniErr := s.dispatch(q.Context(), r)
 	answer := reply{Error: cniErr}
 	if result != nil && cniErr == nil {
 		text, err := json.Marshal(result)
@@ -165,7 +165,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-func (s *Server) do(ctx context.Context, r request) (*current.Result, *types.Error) {
+func (s *Server) dispatch(ctx context.Context, r request) (*current.Result, *types.Error) {
 	ctx, cancel := context.WithTimeout(ctx, serveTimeout)
 	defer cancel()
 	switch r.Command {
@@ -222,7 +222,7 @@ func (s *Server) awaitReady(ctx context.Context) (Facts, *types.Error) {
 	end := time.NewTimer(readyTimeout)
 	defer end.Stop()
 	for {
-		told := s.factsChanged.Next()
+		next := s.factsChanged.Next()
 		s.mu.Lock()
 		facts, ready := s.facts, s.notReady
 		s.mu.Unlock()
@@ -230,7 +230,7 @@ func (s *Server) awaitReady(ctx context.Context) (Facts, *types.Error) {
 			return facts, s.status()
 		}
 		select {
-		case <-told:
+		case <-next:
 		case <-end.C:
 			return facts, s.status()
 		case <-ctx.Done():

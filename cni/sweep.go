@@ -42,7 +42,7 @@ func (s *Server) Sweep(ctx context.Context) error {
 			failed = errors.Join(failed, veth.OnHostEnd(host, s.adoptOrDelete))
 		}
 	}
-	failed = errors.Join(failed, s.offload(rows, ends), s.restoreRows(ctx))
+	failed = errors.Join(failed, s.updateOffloads(rows, ends), s.restoreRows(ctx))
 	if failed == nil && settled {
 		s.sweepsDone.Store(wanted)
 	} else {
