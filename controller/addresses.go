@@ -9,10 +9,10 @@ import (
 	"hairpin/plan/assign"
 )
 
-// addresses measures the assignment of the addresses of EgressIPs.
-type addresses struct {
+// addressMeter measures the assignment of the addresses of EgressIPs.
+type addressMeter struct {
 	wanted  map[address]string    // the node that each address should have; empty: none can have it
-	refused map[address]bool      // those without a node, or with one that does not answer
+	refused map[address]bool      // those without a node, or whose node does not answer
 	waiting map[address]time.Time // since when an address lacks its node
 }
 
@@ -22,10 +22,10 @@ type address struct {
 	ip    netip.Addr
 }
 
-func newAddresses() addresses { return addresses{waiting: map[address]time.Time{}} }
+func newAddressMeter() addressMeter { return addressMeter{waiting: map[address]time.Time{}} }
 
-// decided records decisions about EgressIPs, which are in the same order.
-func (a *addresses) decided(now time.Time, list []*cluster.EgressIP, decisions []assign.Decision) {
+// recordDecisions records decisions, which are in the order of the EgressIPs.
+func (a *addressMeter) recordDecisions(now time.Time, list []*cluster.EgressIP, decisions []assign.Decision) {
 	a.wanted, a.refused = map[address]string{}, map[address]bool{}
 	for i, d := range decisions {
 		if d.EgressIP.Service != nil {
@@ -51,8 +51,8 @@ func (a *addresses) decided(now time.Time, list []*cluster.EgressIP, decisions [
 	maps.DeleteFunc(a.waiting, func(k address, _ time.Time) bool { _, there := a.wanted[k]; return !there })
 }
 
-// written measures the addresses that now have their node.
-func (a *addresses) written(now time.Time, list []*cluster.EgressIP, took func(time.Duration)) {
+// recordWritten measures the addresses that now have their node.
+func (a *addressMeter) recordWritten(now time.Time, list []*cluster.EgressIP, took func(time.Duration)) {
 	for _, e := range list {
 		for _, x := range e.Addresses {
 			k := address{e.Owner, x}
@@ -66,7 +66,7 @@ func (a *addresses) written(now time.Time, list []*cluster.EgressIP, took func(t
 }
 
 // count returns the numbers of addresses with a node that answers, and without.
-func (a *addresses) count() (assigned, unassigned int) {
+func (a *addressMeter) count() (assigned, unassigned int) {
 	for k, node := range a.wanted {
 		if node != "" && !a.refused[k] {
 			assigned++

@@ -23,7 +23,7 @@ func TestAddressesAreMeasured(t *testing.T) {
 		}
 		return e
 	}
-	a, begin, samples := newAddresses(), time.Now(), []time.Duration(nil)
+	a, begin, samples := newAddressMeter(), time.Now(), []time.Duration(nil)
 	round := func(second int, has, should *cluster.EgressIP, refused ...netip.Addr) {
 		t.Helper()
 		now := begin.Add(time.Duration(second) * time.Second)
@@ -31,8 +31,8 @@ func TestAddressesAreMeasured(t *testing.T) {
 		for _, r := range refused {
 			d.Refused = append(d.Refused, assign.Refusal{Address: r})
 		}
-		a.decided(now, []*cluster.EgressIP{has}, []assign.Decision{d})
-		a.written(now, []*cluster.EgressIP{has}, func(took time.Duration) { samples = append(samples, took) })
+		a.recordDecisions(now, []*cluster.EgressIP{has}, []assign.Decision{d})
+		a.recordWritten(now, []*cluster.EgressIP{has}, func(took time.Duration) { samples = append(samples, took) })
 	}
 	count := func(want string) {
 		t.Helper()
@@ -50,6 +50,6 @@ func TestAddressesAreMeasured(t *testing.T) {
 	count("2 0 [2s]")
 	round(20, on("o", "n"), on("o", "n"), y) // its only node does not answer
 	count("1 1 [2s]")
-	a.decided(begin, nil, nil)
+	a.recordDecisions(begin, nil, nil)
 	count("0 0 [2s]")
 }

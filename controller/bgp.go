@@ -27,17 +27,17 @@ import (
 // announcements announces prefixes by BGP for the leader: it writes FRRConfigurations, and the
 // status of BGPAdvertisements.
 type announcements struct {
-	egress  *egressIPs
-	input   *cluster.Snapshot // of the last plan
-	wanted  []*frrk8s.FRRConfiguration
-	results []bgp.Result
-	written map[cluster.Owner]writtenConfiguration
-	shown   map[cluster.Owner]writtenAdvertisement
-	warned  lastWarning
+	egress   *egressIPs
+	input    *cluster.Snapshot // of the last plan
+	wanted   []*frrk8s.FRRConfiguration
+	results  []bgp.Result
+	written  map[cluster.Owner]writtenConfiguration
+	statuses map[cluster.Owner]writtenAdvertisement
+	warned   lastWarning
 	// announced is the status of each BGPAdvertisement after the last round, by name.
 	announced map[string]v1alpha1.BGPAdvertisementStatus
 
-	mu sync.Mutex // of written and shown, while several are written
+	mu sync.Mutex // of written and statuses, while several are written
 }
 
 // writtenConfiguration is an FRRConfiguration that was written. The watch may not show it yet, and
@@ -53,7 +53,7 @@ type writtenAdvertisement = unseen[*cluster.Advertisement, v1alpha1.BGPAdvertise
 
 func newAnnouncements(g *egressIPs) *announcements {
 	return &announcements{egress: g, written: map[cluster.Owner]writtenConfiguration{},
-		shown: map[cluster.Owner]writtenAdvertisement{}}
+		statuses: map[cluster.Owner]writtenAdvertisement{}}
 }
 
 // round writes what differs. It runs after the round of egressIPs. It returns a problem for each
@@ -62,8 +62,8 @@ func (b *announcements) round(ctx context.Context, s *cluster.Snapshot,
 	now time.Time) ([]cluster.Problem, time.Duration) {
 	b.plan(s)
 	_ = writeAll(b.changes(ctx, s, now)) // b.written has the errors
-	again, errs := b.failed(now)
-	maps.DeleteFunc(b.shown, func(o cluster.Owner, _ writtenAdvertisement) bool {
+	again, errs := b.failures(now)
+	maps.DeleteFunc(b.statuses, func(o cluster.Owner, _ writtenAdvertisement) bool {
 		return !slices.ContainsFunc(b.results, func(r bgp.Result) bool { return r.Advertisement.Owner == o })
 	})
 	var problems []cluster.Problem
@@ -76,10 +76,10 @@ func (b *announcements) round(ctx context.Context, s *cluster.Snapshot,
 			problems = append(problems, problem)
 		}
 		a := r.Advertisement
-		if b.shown[a.Owner].current(a, &a.Status, &status, sameAdvertisement, now) {
+		if b.statuses[a.Owner].current(a, &a.Status, &status, sameAdvertisement, now) {
 			continue
 		}
-		changes = append(changes, func() error { return b.show(ctx, a, status, now) })
+		changes = append(changes, func() error { return b.writeStatus(ctx, a, status, now) })
 	}
 	err := writeAll(changes)
 	if b.warned.log(ctx, b.egress.log, "announce by BGP", errors.Join(errs, err)); err != nil {
@@ -88,9 +88,9 @@ func (b *announcements) round(ctx context.Context, s *cluster.Snapshot,
 	return problems, again
 }
 
-// failed returns the time until FRRConfigurations are tried again that were not written, and their
-// errors.
-func (b *announcements) failed(now time.Time) (again time.Duration, err error) {
+// failures returns the time until FRRConfigurations are tried again that were not written, and
+// their errors.
+func (b *announcements) failures(now time.Time) (again time.Duration, err error) {
 	for _, o := range slices.SortedFunc(maps.Keys(b.written), cluster.Owner.Compare) {
 		if w := b.written[o]; w.err != nil {
 			err = errors.Join(err, w.err)
@@ -100,7 +100,7 @@ func (b *announcements) failed(now time.Time) (again time.Duration, err error) {
 	return again, err
 }
 
-// plan plans again if something changed on which the plan depends.
+// plan plans again if an input of the plan has changed.
 func (b *announcements) plan(s *cluster.Snapshot) {
 	now := b.egress.withWritten(s)
 	if x := b.input; x == nil || !slices.Equal(x.Nodes, now.Nodes) || !slices.Equal(x.EgressIPs, now.EgressIPs) ||
@@ -111,7 +111,7 @@ func (b *announcements) plan(s *cluster.Snapshot) {
 	b.input = now
 }
 
-// changes returns the writes that make FRRConfigurations as they are wanted.
+// changes returns the writes after which the FRRConfigurations are as wanted.
 func (b *announcements) changes(ctx context.Context, s *cluster.Snapshot, now time.Time) (list []func() error) {
 	is := map[cluster.Owner]*frrk8s.FRRConfiguration{}
 	for _, c := range s.FRRConfigurations {
@@ -129,7 +129,7 @@ func (b *announcements) changes(ctx context.Context, s *cluster.Snapshot, now ti
 		case is[owner] != nil && sameConfiguration(is[owner], c):
 			delete(b.written, owner)
 		case is[owner] != nil && current && w.stored != nil && sameConfiguration(is[owner], w.stored):
-			// as it was written: the API server added values
+			// It is as written: the API server added default values.
 		case current && now.Before(w.until):
 			// The watch does not show it yet, or it was rejected a moment ago.
 		default:
@@ -218,7 +218,7 @@ func (b *announcements) statusOf(r bgp.Result) (v1alpha1.BGPAdvertisementStatus,
 	if r.Reason != "" {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, r.Reason, r.Message
 	}
-	if r.Reason != "" && r.Reason != bgp.ReasonInvalid { // parsing has reported these
+	if r.Reason != "" && r.Reason != bgp.ReasonInvalid { // the parser has reported these
 		p = cluster.Problem{Owner: a.Owner, Field: "spec.frrConfigurationSelector", Message: r.Message}
 		b.egress.reasons[p] = r.Reason
 	}
@@ -230,15 +230,15 @@ func sameAdvertisement(a, b *v1alpha1.BGPAdvertisementStatus) bool {
 	return a.Nodes == b.Nodes && a.Prefixes == b.Prefixes && sameConditions(a.Conditions, b.Conditions)
 }
 
-// show writes the status of a BGPAdvertisement.
-func (b *announcements) show(ctx context.Context, a *cluster.Advertisement, status v1alpha1.BGPAdvertisementStatus,
-	now time.Time) error {
+// writeStatus writes the status of a BGPAdvertisement.
+func (b *announcements) writeStatus(ctx context.Context, a *cluster.Advertisement,
+	status v1alpha1.BGPAdvertisementStatus, now time.Time) error {
 	if err := patchStatus(ctx, b.egress.client, a.Owner, a.UID, types.MergePatchType, status,
 		watch.AdvertisementPath()+"/"+a.Owner.Name+"/status"); err != nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.shown[a.Owner] = writtenAdvertisement{a, status, now.Add(watchLag)}
+	b.statuses[a.Owner] = writtenAdvertisement{a, status, now.Add(watchLag)}
 	return nil
 }

@@ -76,7 +76,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	}
 }
 
-// candidate leads whenever it holds the Lease, until ctx ends. After it lost the Lease, it tries to
+// candidate calls lead until ctx ends: after this controller has lost the Lease, it tries to
 // acquire it again.
 func candidate(ctx context.Context, client *kubeapi.Client, identity string, c config.Config, w *monitoring,
 	log *slog.Logger) error {
@@ -132,7 +132,7 @@ type decider struct {
 	monitor *monitoring
 }
 
-// decide reconciles with the cluster until ctx ends.
+// decide runs rounds of the leader until ctx ends.
 func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *monitoring, log *slog.Logger) error {
 	snapshots, err := watch.Kube(ctx, client, "", c.Cluster)
 	if err != nil {
@@ -175,17 +175,20 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *mon
 	}
 }
 
-// round returns the time until it must be called again, or 0 if only a change requires it.
+// round makes and writes all decisions, and reports problems. It returns the time until it must be
+// called again, or 0 if only a change requires it.
 func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration {
 	egress, egressWait := d.egress.round(ctx, s)
 	pools, uses, poolsWait := d.pools.round(ctx, s, time.Now())
 	bgp, bgpWait := d.bgp.round(ctx, s, time.Now())
 	plansWait := d.plans.update(s,
 		func(took time.Duration) { d.monitor.meters.Took("hairpin_plan_duration_seconds", took) })
-	problems := cluster.SortProblems(slices.Concat(s.Problems, d.plans.found, egress, pools, bgp))
+	problems := cluster.SortProblems(slices.Concat(s.Problems, d.plans.problems, egress, pools, bgp))
 	d.monitor.setCounts(len(s.Nodes), len(problems))
 	assigned, missing := d.egress.addresses.count()
-	d.monitor.seen.Store(&roundResult{s, assigned, missing, len(d.egress.prober.Unreachable()), uses, d.bgp.announced})
+	d.monitor.lastRound.Store(&roundResult{
+		s, assigned, missing, len(d.egress.prober.Unreachable()), uses, d.bgp.announced,
+	})
 	again := retry.Sooner(egressWait, poolsWait, bgpWait, plansWait, d.events.Report(time.Now(), problems))
 	if d.nodes != nil && slices.Equal(d.nodes, s.Nodes) {
 		return again
@@ -199,7 +202,7 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 		return retry.Sooner(again, retry.Last)
 	}
 	d.nodes, d.warned = s.Nodes, ""
-	if len(d.ids) > 0 { // until the watch shows them
+	if len(d.ids) > 0 { // the watch does not show them all yet
 		d.nodes = nil
 		again = retry.Sooner(again, watchLag)
 	}
@@ -208,7 +211,7 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 
 // assignIDs writes the node-id annotation of nodes without an ID, or with an ID that is in use.
 func (d *decider) assignIDs(ctx context.Context, nodes []*cluster.Node) error {
-	return write(d.ids.missing(time.Now(), nodes), func(g *pendingID) error {
+	return write(d.ids.toWrite(time.Now(), nodes), func(g *pendingID) error {
 		err := kube.PatchNode(ctx, d.client, g.node, map[string]any{
 			"uid": g.uid, "annotations": map[string]string{annotation.NodeID: strconv.Itoa(g.id)},
 		})
@@ -226,15 +229,15 @@ func (d *decider) assignIDs(ctx context.Context, nodes []*cluster.Node) error {
 	})
 }
 
-// writers is how many objects are written at the same time.
-const writers = 16
+// maxWrites is how many objects are written at the same time.
+const maxWrites = 16
 
 // write calls one for each element of list, several at once, and returns when all calls have
-// returned. A failed element does not prevent the others.
+// returned. An error does not stop the others.
 func write[T any](list []T, one func(T) error) error {
 	errs := make([]error, len(list))
 	var g errgroup.Group
-	g.SetLimit(writers)
+	g.SetLimit(maxWrites)
 	for i, x := range list {
 		g.Go(func() error {
 			errs[i] = one(x)

@@ -460,7 +460,7 @@ func testProblems(t *testing.T, p *controlPlane) {
 			o := e.InvolvedObject
 			key := o.Kind + "/" + o.Namespace + "/" + o.Name
 			if _, twice := out[key]; twice || e.Count != 1 {
-				t.Errorf("%s was told more than once: %s", key, e.Message)
+				t.Errorf("%s was reported more than once: %s", key, e.Message)
 			}
 			out[key] = e
 		}

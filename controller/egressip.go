@@ -55,19 +55,19 @@ func (w unseen[O, S]) current(object O, has, want *S, same func(a, b *S) bool, n
 // egressIPs reconciles EgressIPs for the leader: it assigns their addresses to nodes and writes
 // their status.
 type egressIPs struct {
-	client     *kubeapi.Client
-	log        *slog.Logger
-	meters     *ops.Meters
-	addresses  addresses
-	prober     *probe.Prober
-	conflicts  *assign.Conflicts
-	written    map[cluster.Owner]writtenStatus
-	labels     map[string]writtenLabels       // by node
-	reasons    map[cluster.Problem]string     // of the current Events
-	announcers map[netip.Addr]announcer       // of addresses that were decided in this round
-	announced  map[cluster.Owner]statusChange // the ones among them that the status of pools must show
-	warned     lastWarning
-	unlabelled lastWarning // of label
+	client       *kubeapi.Client
+	log          *slog.Logger
+	meters       *ops.Meters
+	addresses    addressMeter
+	prober       *probe.Prober
+	conflicts    *assign.Conflicts
+	written      map[cluster.Owner]writtenStatus
+	labels       map[string]writtenLabels       // by node
+	reasons      map[cluster.Problem]string     // of the current Events
+	announcers   map[netip.Addr]announcer       // of addresses that were decided in this round
+	announced    map[cluster.Owner]statusChange // the ones among them that the status of pools must show
+	warned       lastWarning
+	labelsWarned lastWarning // of updateLabels
 }
 
 // announcer is the node that announces an address, or why none does.
@@ -81,7 +81,7 @@ type writtenStatus struct {
 }
 
 func newEgressIPs(client *kubeapi.Client, log *slog.Logger, p *probe.Prober, m *ops.Meters) *egressIPs {
-	return &egressIPs{client: client, log: log, meters: m, prober: p, addresses: newAddresses(),
+	return &egressIPs{client: client, log: log, meters: m, prober: p, addresses: newAddressMeter(),
 		conflicts: assign.NewConflicts(),
 		written:   map[cluster.Owner]writtenStatus{}, labels: map[string]writtenLabels{}}
 }
@@ -101,8 +101,8 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 	g.announced = map[cluster.Owner]statusChange{}
 	if len(s.EgressIPs) == 0 {
 		g.prober.Ask(nil)
-		g.addresses = newAddresses()
-		return nil, g.label(ctx, s, nil)
+		g.addresses = newAddressMeter()
+		return nil, g.updateLabels(ctx, s, nil)
 	}
 	g.prober.Ask(probe.Targets(s, s.MayCarry))
 	var problems []cluster.Problem
@@ -121,7 +121,7 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 	hosts := map[cluster.Owner]string{}
 	now := g.withWritten(s)
 	decisions := assign.Addresses(now, assign.Rules{Unreachable: g.prober.Unreachable()})
-	g.addresses.decided(time.Now(), now.EgressIPs, decisions)
+	g.addresses.recordDecisions(time.Now(), now.EgressIPs, decisions)
 	for i, a := range decisions {
 		service := a.EgressIP.Service
 		g.recordAnnouncers(a)
@@ -132,15 +132,15 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 			g.announced[a.EgressIP.Owner] = statusChange{e: s.EgressIPs[i], items: a.Items}
 			continue
 		}
-		field, chooses := "spec.egressIPs", "spec.podSelector"
+		field, selectorField := "spec.egressIPs", "spec.podSelector"
 		if service != nil {
-			field, chooses = "spec.nodeSelector", "metadata.name"
+			field, selectorField = "spec.nodeSelector", "metadata.name"
 		}
 		for _, r := range a.Refused {
 			report(a.EgressIP, field, r.Reason, r.Message)
 		}
 		for _, r := range conflicts[a.EgressIP.Owner] {
-			report(a.EgressIP, chooses, reasonConflict, conflictText(r))
+			report(a.EgressIP, selectorField, reasonConflict, conflictText(r))
 		}
 		if service != nil {
 			hosts[a.EgressIP.Owner] = hostOf(a)
@@ -158,13 +158,13 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 		}
 	}
 	again := g.write(ctx, changes)
-	g.addresses.written(time.Now(), g.withWritten(s).EgressIPs, func(took time.Duration) {
+	g.addresses.recordWritten(time.Now(), g.withWritten(s).EgressIPs, func(took time.Duration) {
 		g.meters.Took("hairpin_controller_egress_assignment_duration_seconds", took)
 	})
-	return problems, retry.Sooner(again, g.label(ctx, s, hosts))
+	return problems, retry.Sooner(again, g.updateLabels(ctx, s, hosts))
 }
 
-// recordAnnouncers records the nodes of addresses.
+// recordAnnouncers records the node of each address, or why there is none.
 func (g *egressIPs) recordAnnouncers(a assign.Decision) {
 	for _, r := range a.Refused {
 		g.announcers[r.Address] = announcer{message: r.Message}
@@ -174,8 +174,8 @@ func (g *egressIPs) recordAnnouncers(a assign.Decision) {
 	}
 }
 
-// withWritten replaces statuses that the watch has not updated since the write with the written
-// ones.
+// withWritten replaces each status that was written, and that the watch does not show yet, by the
+// written one.
 func (g *egressIPs) withWritten(s *cluster.Snapshot) *cluster.Snapshot {
 	out := *s
 	out.EgressIPs = slices.Clone(s.EgressIPs)

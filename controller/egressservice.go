@@ -34,9 +34,10 @@ type writtenLabels struct {
 	until   time.Time
 }
 
-// label sets the labels of the hosts of EgressServices, by which load balancers' announcers find
-// them, and removes them from other nodes. It returns the time until it must be called again.
-func (g *egressIPs) label(ctx context.Context, s *cluster.Snapshot, hosts map[cluster.Owner]string) time.Duration {
+// updateLabels sets the labels of the hosts of EgressServices, by which load balancers' announcers
+// find them, and removes them from other nodes. It returns the time until it must be called again.
+func (g *egressIPs) updateLabels(ctx context.Context, s *cluster.Snapshot,
+	hosts map[cluster.Owner]string) time.Duration {
 	want := map[string]map[string]bool{}
 	for owner, host := range hosts {
 		label := cluster.LabelEgressHost + owner.Namespace + "-" + owner.Name
@@ -78,5 +79,5 @@ func (g *egressIPs) label(ctx context.Context, s *cluster.Snapshot, hosts map[cl
 		g.labels[n.Name] = writtenLabels{changes, now.Add(watchLag)}
 	}
 	maps.DeleteFunc(g.labels, func(n string, _ writtenLabels) bool { return !present[n] })
-	return g.unlabelled.log(ctx, g.log, "labels of hosts of EgressServices", errors.Join(errs...))
+	return g.labelsWarned.log(ctx, g.log, "labels of hosts of EgressServices", errors.Join(errs...))
 }

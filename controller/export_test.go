@@ -34,7 +34,7 @@ func (n *Numbers) Missing(write func(node, uid string, id int) bool, nodes ...*c
 		n.n = idAllocator{}
 	}
 	out := map[string]int{}
-	for _, g := range n.n.missing(n.now, nodes) {
+	for _, g := range n.n.toWrite(n.now, nodes) {
 		out[g.node] = g.id
 		g.written, g.until = write(g.node, g.uid, g.id), n.now.Add(watchLag)
 	}

@@ -28,7 +28,7 @@ type lease struct {
 	last    *coordinationv1.Lease // as last read or written
 	since   time.Time             // when this spec was first observed: clocks of other machines do not count
 	renewed time.Time             // when the last write that succeeded was sent
-	told    string                // the last error that was logged
+	logged  string                // the last error that was logged
 }
 
 // acquire waits until this controller holds the Lease. It returns false if ctx ends first.
@@ -79,29 +79,29 @@ func (l *lease) release(ctx context.Context) {
 			}
 		}
 		if err != nil {
-			l.log.Warn("give the Lease back", "error", err)
+			l.log.Warn("release the Lease", "error", err)
 		}
 		return
 	}
 }
 
-// try acquires the Lease, if it is free or expired, or renews it. It reports whether it succeeded.
+// try acquires or renews the Lease, and reports whether this controller holds it now.
 func (l *lease) try(ctx context.Context) bool {
 	now := time.Now()
 	held, err := l.write(ctx, now)
-	if err != nil && ctx.Err() == nil && err.Error() != l.told {
+	if err != nil && ctx.Err() == nil && err.Error() != l.logged {
 		l.log.Warn("the controllers' Lease", "error", err)
-		l.told = err.Error()
+		l.logged = err.Error()
 	}
 	if held {
-		l.renewed, l.told = now, ""
+		l.renewed, l.logged = now, ""
 	}
 	return held
 }
 
 // write writes the Lease, unless another controller holds it.
 func (l *lease) write(ctx context.Context, now time.Time) (bool, error) {
-	if holder(l.last) != l.identity { // otherwise only this controller should have written it
+	if holder(l.last) != l.identity { // otherwise nothing else writes it
 		if err := l.read(ctx); err != nil {
 			return false, err
 		}
@@ -109,22 +109,22 @@ func (l *lease) write(ctx context.Context, now time.Time) (bool, error) {
 			return false, nil
 		}
 	}
-	mine := l.last.DeepCopy()
-	if holder(mine) != l.identity {
-		mine.Spec.AcquireTime = &metav1.MicroTime{Time: now}
-		if mine.Spec.LeaseTransitions == nil {
-			mine.Spec.LeaseTransitions = new(int32)
+	next := l.last.DeepCopy()
+	if holder(next) != l.identity {
+		next.Spec.AcquireTime = &metav1.MicroTime{Time: now}
+		if next.Spec.LeaseTransitions == nil {
+			next.Spec.LeaseTransitions = new(int32)
 		} else {
-			*mine.Spec.LeaseTransitions++
+			*next.Spec.LeaseTransitions++
 		}
 	}
-	mine.Spec.HolderIdentity, mine.Spec.RenewTime = &l.identity, &metav1.MicroTime{Time: now}
-	mine.Spec.LeaseDurationSeconds = new(int32(kube.LeaseDuration / time.Second))
+	next.Spec.HolderIdentity, next.Spec.RenewTime = &l.identity, &metav1.MicroTime{Time: now}
+	next.Spec.LeaseDurationSeconds = new(int32(kube.LeaseDuration / time.Second))
 	var err error
-	if mine.ResourceVersion == "" {
-		mine, err = l.api.Create(ctx, mine)
+	if next.ResourceVersion == "" {
+		next, err = l.api.Create(ctx, next)
 	} else {
-		mine, err = l.api.Update(ctx, mine)
+		next, err = l.api.Update(ctx, next)
 	}
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
@@ -132,7 +132,7 @@ func (l *lease) write(ctx context.Context, now time.Time) (bool, error) {
 	case err != nil:
 		return false, fmt.Errorf("write: %w", err)
 	}
-	l.see(mine)
+	l.observe(next)
 	return true, nil
 }
 
@@ -146,13 +146,13 @@ func (l *lease) read(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("read: %w", err)
 	}
-	l.see(have)
+	l.observe(have)
 	return nil
 }
 
-// see records the Lease and when its spec last changed. It uses the time of the response: the
+// observe records the Lease and when its spec last changed. It uses the time of the response: the
 // holder may have renewed the Lease after the request was sent.
-func (l *lease) see(have *coordinationv1.Lease) {
+func (l *lease) observe(have *coordinationv1.Lease) {
 	if l.last == nil || !reflect.DeepEqual(have.Spec, l.last.Spec) {
 		l.since = time.Now()
 	}

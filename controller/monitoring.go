@@ -32,16 +32,16 @@ type monitoring struct {
 	meters          *ops.Meters
 	leading         atomic.Bool
 	nodes, problems atomic.Int64
-	seen            atomic.Pointer[roundResult] // by the leader; nil on other controllers
+	lastRound       atomic.Pointer[roundResult] // of the leader; nil on other controllers
 }
 
-// roundResult is what a round of the leader has seen.
+// roundResult is what a round of the leader has found.
 type roundResult struct {
 	snapshot             *cluster.Snapshot
 	assigned, unassigned int // egress addresses
 	unreachable          int // nodes
 	pools                []assign.PoolUse
-	announced            map[string]v1alpha1.BGPAdvertisementStatus // by BGP, by name
+	announced            map[string]v1alpha1.BGPAdvertisementStatus // status of BGPAdvertisements, by name
 }
 
 func newMonitoring(api *kube.Reach, log *slog.Logger) *monitoring {
@@ -55,7 +55,7 @@ func (w *monitoring) setLeading(yes bool) {
 	w.leading.Store(yes)
 	if !yes {
 		w.setCounts(0, 0)
-		w.seen.Store(nil)
+		w.lastRound.Store(nil)
 	}
 }
 
@@ -131,26 +131,27 @@ func (w *monitoring) serve(ctx context.Context, c config.Config, socket net.List
 	wg.Wait()
 }
 
-func (w *monitoring) measure(give ops.Put) {
-	give("hairpin_ready", ops.One(w.health.Dead(time.Now()) == "" && w.notReady() == ""))
-	give("hairpin_api_reachable", ops.One(w.api.Answers()))
-	give("hairpin_problems", float64(w.problems.Load()))
-	give("hairpin_controller_leader", ops.One(w.leading.Load()))
-	give("hairpin_controller_nodes", float64(w.nodes.Load()))
-	w.listeners.Measure(give)
-	if s := w.seen.Load(); s != nil {
-		give("hairpin_controller_services_without_endpoints", float64(withoutEndpoints(s.snapshot)))
-		give("hairpin_controller_egress_addresses", float64(s.assigned), "assigned")
-		give("hairpin_controller_egress_addresses", float64(s.unassigned), "unassigned")
-		give("hairpin_egress_unreachable_nodes", float64(s.unreachable))
+// measure computes the metrics of a request.
+func (w *monitoring) measure(put ops.Put) {
+	put("hairpin_ready", ops.One(w.health.Dead(time.Now()) == "" && w.notReady() == ""))
+	put("hairpin_api_reachable", ops.One(w.api.Answers()))
+	put("hairpin_problems", float64(w.problems.Load()))
+	put("hairpin_controller_leader", ops.One(w.leading.Load()))
+	put("hairpin_controller_nodes", float64(w.nodes.Load()))
+	w.listeners.Measure(put)
+	if s := w.lastRound.Load(); s != nil {
+		put("hairpin_controller_services_without_endpoints", float64(withoutEndpoints(s.snapshot)))
+		put("hairpin_controller_egress_addresses", float64(s.assigned), "assigned")
+		put("hairpin_controller_egress_addresses", float64(s.unassigned), "unassigned")
+		put("hairpin_egress_unreachable_nodes", float64(s.unreachable))
 		for _, u := range s.pools {
-			give("hairpin_controller_load_balancer_addresses", float64(len(u.Addresses)), u.Pool.Owner.Name, "used")
-			give("hairpin_controller_load_balancer_addresses", float64(u.Available), u.Pool.Owner.Name, "free")
+			put("hairpin_controller_load_balancer_addresses", float64(len(u.Addresses)), u.Pool.Owner.Name, "used")
+			put("hairpin_controller_load_balancer_addresses", float64(u.Available), u.Pool.Owner.Name, "free")
 		}
 		for name, a := range s.announced {
-			give("hairpin_controller_bgp_prefixes", float64(a.Prefixes), name)
-			give("hairpin_controller_bgp_nodes", float64(a.Nodes), name)
-			give("hairpin_controller_bgp_advertised",
+			put("hairpin_controller_bgp_prefixes", float64(a.Prefixes), name)
+			put("hairpin_controller_bgp_nodes", float64(a.Nodes), name)
+			put("hairpin_controller_bgp_advertised",
 				ops.One(meta.IsStatusConditionTrue(a.Conditions, v1alpha1.ConditionAdvertised)), name)
 		}
 	}

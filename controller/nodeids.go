@@ -18,20 +18,20 @@ type pendingID struct {
 	seen      int // the node's ID in the Snapshot of the decision
 	id        int
 	written   bool
-	until     time.Time // if written: the watch shows it by then, or is late, or another program has removed it
+	until     time.Time // if written: the watch should show it by then, unless another program has removed it
 }
 
-// missing returns the IDs to write now.
-func (n idAllocator) missing(now time.Time, nodes []*cluster.Node) []*pendingID {
+// toWrite returns the IDs to write now.
+func (n idAllocator) toWrite(now time.Time, nodes []*cluster.Node) []*pendingID {
 	known := make([]*cluster.Node, 0, len(nodes))
 	present := make(map[string]bool, len(nodes))
 	for _, x := range nodes {
 		present[x.Name] = true
 		if g := n[x.Name]; g != nil {
 			if x.ID != g.seen || x.UID != g.uid {
-				delete(n, x.Name) // the watch shows it, or it was changed since, or it is another Node
+				delete(n, x.Name) // the watch shows the ID or another change, or the Node was replaced
 			} else {
-				g.written = g.written && now.Before(g.until) // else it is written again: no other node may get this ID
+				g.written = g.written && now.Before(g.until) // if late, write it again: no other node may get it
 				with := *x
 				with.ID = g.id
 				x = &with

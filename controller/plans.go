@@ -11,13 +11,13 @@ import (
 // where these problems are not urgent.
 const planPause = time.Second
 
-// plans finds the problems of objects other than Nodes: what nodes cannot configure for them. Nodes
-// differ by gateway mode, engine and datapath, so one node of each kind is planned. The agent of a
-// node reports the problems of that node only.
+// plans finds the problems of objects other than Nodes: what nodes cannot configure for them. These
+// depend on a node's gateway mode, engine and datapath, so plans plans one node of each kind. The
+// problems of Nodes are reported by their agents.
 type plans struct {
-	kinds   map[nodeKind]*kindPlan
-	found   []cluster.Problem // of the last plans
-	planned time.Time
+	kinds    map[nodeKind]*kindPlan
+	problems []cluster.Problem // of the last plans
+	planned  time.Time
 }
 
 // nodeKind is the configuration of a node on which the problems of objects depend.
@@ -50,7 +50,7 @@ func (p *plans) update(s *cluster.Snapshot, took func(time.Duration)) time.Durat
 	if wait := planPause - begin.Sub(p.planned); wait > 0 {
 		return wait
 	}
-	p.planned, p.found = begin, nil
+	p.planned, p.problems = begin, nil
 	seen := map[cluster.Problem]bool{}
 	for _, k := range p.choose(s) {
 		begin := time.Now()
@@ -59,7 +59,7 @@ func (p *plans) update(s *cluster.Snapshot, took func(time.Duration)) time.Durat
 		for _, x := range found {
 			if x.Owner.Kind != "Node" && !seen[x] {
 				seen[x] = true
-				p.found = append(p.found, x)
+				p.problems = append(p.problems, x)
 			}
 		}
 	}

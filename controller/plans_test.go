@@ -46,7 +46,7 @@ endpoints: [`+strings.Join(addresses, ", ")+"]\n"), cluster.DefaultConfig())
 		t.Errorf("%d nodes are planned", n)
 	}
 	found := 0
-	for _, x := range p.found {
+	for _, x := range p.problems {
 		if x.Owner.Name == "large" {
 			found++
 			t.Log(x)
@@ -56,7 +56,7 @@ endpoints: [`+strings.Join(addresses, ", ")+"]\n"), cluster.DefaultConfig())
 		}
 	}
 	if found != 1 {
-		t.Errorf("%d problems of the Service: %v", found, p.found)
+		t.Errorf("%d problems of the Service: %v", found, p.problems)
 	}
 	before := p.kinds[kindOf(&s.Config, s.Nodes[0])].node
 	newer := *s
