@@ -210,7 +210,7 @@ const anyLink = 0
 // family's best default route, which may have several.
 func nextHops(link int, config cluster.Config) ([]netip.Addr, error) {
 	// the kernel lists the best route first
-	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Most: 1, Keep: func(r *netlink.Route) bool {
+	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Max: 1, Keep: func(r *netlink.Route) bool {
 		return len(defaultHops(r, link)) > 0
 	}}.List()
 	if err != nil {

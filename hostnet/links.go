@@ -71,7 +71,7 @@ func networkPrefixes(list []netip.Prefix) []netip.Prefix {
 func addRoutes(links []cluster.HostLink) error {
 	for i := range links {
 		l := &links[i]
-		list, err := kernel.Routes{Link: l.Index, Table: cmp.Or(l.Table, unix.RT_TABLE_MAIN), Most: maxRoutes,
+		list, err := kernel.Routes{Link: l.Index, Table: cmp.Or(l.Table, unix.RT_TABLE_MAIN), Max: maxRoutes,
 			Keep: func(r *netlink.Route) bool {
 				_, ok := hostRoute(r, l.Index)
 				return ok

@@ -22,7 +22,7 @@ import (
 // discoverRouters fills in what the kernel knows of routers and networks on a link: the MACs of
 // next hops, zero if it has none, and networks that are reached without a router.
 func discoverRouters(g *cluster.Gateway, link int) error {
-	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Most: maxRoutes,
+	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Max: maxRoutes,
 		Keep: func(r *netlink.Route) bool {
 			return r.Type == unix.RTN_UNICAST && r.Protocol != claims.RouteProtocol
 		}}.List()

@@ -38,7 +38,7 @@ func hostRules() ([]cluster.HostRule, error) {
 			continue
 		}
 		var err error
-		if tables[table], err = (kernel.Routes{Table: table, Most: 2 * cluster.MaxTableRoutes}).List(); err != nil {
+		if tables[table], err = (kernel.Routes{Table: table, Max: 2 * cluster.MaxTableRoutes}).List(); err != nil {
 			return nil, err
 		}
 	}

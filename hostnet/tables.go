@@ -59,7 +59,7 @@ func addContents(t *cluster.RouteTable, links []netlink.Link) error {
 		}
 	}
 	unicast := func(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST }
-	list, err := (kernel.Routes{Table: t.Number, Most: 2 * maxRoutes, Keep: unicast}).List()
+	list, err := (kernel.Routes{Table: t.Number, Max: 2 * maxRoutes, Keep: unicast}).List()
 	if err != nil {
 		return err
 	}

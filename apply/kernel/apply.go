@@ -29,12 +29,12 @@ type applying struct {
 	t       *Target
 	want    host.State
 	errs    []error
-	missing map[string]bool // links
+	missing map[string]bool // links, by name
 }
 
-// Apply makes the changes: links, sysctls, addresses, neighbours, routes, rules; then it removes,
-// in reverse. It leaves out changes on links that do not exist. The error is then an *apply.Waiting
-// if all other changes succeeded.
+// Apply makes the changes: it adds links, sysctls, addresses, neighbours, routes and rules, and
+// then removes in the reverse order. It leaves out changes on links that do not exist. Then the
+// error is an *apply.Waiting, if all other changes succeeded.
 func (t *Target) Apply(ctx context.Context, d host.Delta) error {
 	late.For(ctx, "the kernel")
 	t.mu.Lock()
@@ -92,8 +92,8 @@ func (a *applying) index(name string) (int, bool) {
 	return l.Attrs().Index, true
 }
 
-// link returns a link; nil if it is missing, or was when it was looked up before. A link that
-// appeared meanwhile has no addresses yet, and the kernel would reject its routes.
+// link returns a link; nil if it is missing. A link that was missing earlier in this Apply stays
+// missing: it has no addresses yet, so the kernel would reject its routes.
 func (a *applying) link(name string) netlink.Link {
 	if a.missing[name] {
 		return nil
@@ -117,21 +117,21 @@ func (a *applying) links(links map[string]host.Link, d host.Delta) {
 		if l == nil {
 			continue
 		}
-		what := text(host.State{Links: map[string]host.Link{name: want}})
+		command := text(host.State{Links: map[string]host.Link{name: want}})
 		var found cluster.MAC
 		copy(found[:], l.Attrs().HardwareAddr)
 		if want.MAC != (cluster.MAC{}) && want.MAC != found {
-			a.try(a.t.links.LinkSetHardwareAddr(l, net.HardwareAddr(want.MAC[:])), "%s", what)
+			a.try(a.t.links.LinkSetHardwareAddr(l, net.HardwareAddr(want.MAC[:])), "%s", command)
 			a.restoreNeighbors(name, d)
 		}
 		if want.MTU != 0 && want.MTU != l.Attrs().MTU {
-			a.try(a.t.links.LinkSetMTU(l, want.MTU), "%s", what)
+			a.try(a.t.links.LinkSetMTU(l, want.MTU), "%s", command)
 		}
 		if want.Checksums {
-			a.try(a.t.computeChecksums(name), "%s", what)
+			a.try(a.t.computeChecksums(name), "%s", command)
 		}
 		if l.Attrs().Flags&net.FlagUp == 0 {
-			a.try(a.t.links.LinkSetUp(l), "%s", what)
+			a.try(a.t.links.LinkSetUp(l), "%s", command)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func (a *applying) links(links map[string]host.Link, d host.Delta) {
 func (a *applying) restoreNeighbors(link string, d host.Delta) {
 	lost := map[host.NeighborKey]host.Neighbor{}
 	for k, n := range a.want.Neighbors {
-		if _, gone := d.Neighbors.Delete[k]; k.Link == link && !gone {
+		if _, deleted := d.Neighbors.Delete[k]; k.Link == link && !deleted {
 			lost[k] = n
 		}
 	}
@@ -164,13 +164,13 @@ func (a *applying) sysctls(sysctls map[string]host.Sysctl) {
 }
 
 func (a *applying) sysctl(s host.Sysctl) {
-	what := text(host.State{Sysctls: map[string]host.Sysctl{s.Path: s}})
+	command := text(host.State{Sysctls: map[string]host.Sysctl{s.Path: s}})
 	if !filepath.IsLocal(s.Path) {
-		a.try(errors.New("not a path below /proc/sys"), "%s", what)
+		a.try(errors.New("not a path below /proc/sys"), "%s", command)
 		return
 	}
 	if err := former(a.t.config.Former).keep(s.Path); err != nil {
-		a.try(err, "%s", what)
+		a.try(err, "%s", command)
 		return
 	}
 	err := os.WriteFile(sysctlFile(s.Path), []byte(s.Value), 0)
@@ -180,15 +180,15 @@ func (a *applying) sysctl(s host.Sysctl) {
 			return
 		}
 	}
-	a.try(err, "%s", what)
+	a.try(err, "%s", command)
 }
 
 func (a *applying) addresses(addresses map[host.AddressKey]host.Address) {
 	for _, k := range delta.Sorted(addresses, host.AddressKey.Compare) {
 		want := addresses[k]
-		what := text(host.State{Addresses: map[host.AddressKey]host.Address{k: want}})
+		command := text(host.State{Addresses: map[host.AddressKey]host.Address{k: want}})
 		if !k.Prefix.IsSingleIP() && !a.t.config.ours(k.Link, k.Prefix.Addr()) {
-			a.try(errors.New("neither the link nor the range is ours, and it is no single address"), "%s", what)
+			a.try(errors.New("neither the link nor the range is ours, and it is no single address"), "%s", command)
 			continue
 		}
 		index, exists := a.index(k.Link)
@@ -199,13 +199,14 @@ func (a *applying) addresses(addresses map[host.AddressKey]host.Address) {
 			// A link can have an IPv6 address only once; replacing it would keep the old length.
 			a.deleteAddresses(a.otherLengths(k, index))
 		}
-		a.try(a.address(want, index), "%s", what)
+		a.try(a.address(want, index), "%s", command)
 	}
 }
 
 // forever is an unlimited lifetime.
 const forever = ^uint32(0)
 
+// address adds an address, or changes its lifetime.
 func (a *applying) address(want host.Address, index int) error {
 	ip := want.Prefix.Addr()
 	head := nl.NewIfAddrmsg(int(familyOf(ip)))
@@ -227,7 +228,7 @@ func (a *applying) address(want host.Address, index int) error {
 	return a.t.send(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, data...)
 }
 
-// otherLengths returns entries of the same address on the same link with other prefix lengths.
+// otherLengths returns the address with other prefix lengths on the same link.
 func (a *applying) otherLengths(k host.AddressKey, index int) map[host.AddressKey]host.Address {
 	list, err := a.t.listAddresses()
 	a.try(err, "addresses")
@@ -244,9 +245,9 @@ func (a *applying) otherLengths(k host.AddressKey, index int) map[host.AddressKe
 func (a *applying) neighbors(neighbors map[host.NeighborKey]host.Neighbor) {
 	for _, k := range delta.Sorted(neighbors, host.NeighborKey.Compare) {
 		want := neighbors[k]
-		what := text(host.State{Neighbors: map[host.NeighborKey]host.Neighbor{k: want}})
+		command := text(host.State{Neighbors: map[host.NeighborKey]host.Neighbor{k: want}})
 		if !a.t.config.ours(k.Link, k.IP) {
-			a.try(errors.New("neither the link nor the range is ours"), "%s", what)
+			a.try(errors.New("neither the link nor the range is ours"), "%s", command)
 			continue
 		}
 		index, exists := a.index(k.Link)
@@ -255,18 +256,18 @@ func (a *applying) neighbors(neighbors map[host.NeighborKey]host.Neighbor) {
 		}
 		head := &netlink.Ndmsg{Family: familyOf(k.IP), Index: uint32(index), State: unix.NUD_PERMANENT}
 		a.try(a.t.send(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, head,
-			nl.NewRtAttr(unix.NDA_DST, k.IP.AsSlice()), nl.NewRtAttr(unix.NDA_LLADDR, want.MAC[:])), "%s", what)
+			nl.NewRtAttr(unix.NDA_DST, k.IP.AsSlice()), nl.NewRtAttr(unix.NDA_LLADDR, want.MAC[:])), "%s", command)
 	}
 }
 
 // routes adds routes without a next hop first, because the others may need them.
 func (a *applying) routes(d delta.Delta[host.RouteKey, host.Route]) {
-	a.deleteOtherForms(d.Change)
+	a.deleteVariants(d.Change)
 	changes := delta.Delta[host.RouteKey, host.Route]{Add: d.Add, Change: d.Change}.ApplyTo(nil)
-	for _, onLink := range []bool{true, false} {
+	for _, direct := range []bool{true, false} { // direct: without a next hop
 		for _, k := range delta.Sorted(changes, host.RouteKey.Compare) {
 			want := changes[k]
-			if want.Via.IsValid() == onLink {
+			if want.Via.IsValid() == direct {
 				continue
 			}
 			if index, exists := a.index(want.Link); exists {

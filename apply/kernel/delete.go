@@ -12,16 +12,17 @@ import (
 )
 
 // Objects are deleted by the message with which the kernel lists them, as "ip … flush" does: it has
-// more attributes than package host knows. Missing objects are no error.
+// more attributes than package host knows.
 
-func (a *applying) delete(kind int, raw []byte, what string) {
+// delete deletes an object. A missing one is no error.
+func (a *applying) delete(kind int, raw []byte, command string) {
 	err := a.t.send(kind, 0, payload(raw))
-	for _, gone := range []error{unix.ESRCH, unix.ENOENT, unix.EADDRNOTAVAIL, unix.ENODEV} {
-		if errors.Is(err, gone) {
+	for _, missing := range []error{unix.ESRCH, unix.ENOENT, unix.EADDRNOTAVAIL, unix.ENODEV} {
+		if errors.Is(err, missing) {
 			return
 		}
 	}
-	a.try(err, "%s", what)
+	a.try(err, "%s", command)
 }
 
 func (a *applying) deleteRules(rules map[host.Rule]cluster.Owner) {
@@ -31,7 +32,7 @@ func (a *applying) deleteRules(rules map[host.Rule]cluster.Owner) {
 	list, err := a.t.listRules()
 	a.try(err, "rules")
 	for _, f := range list {
-		if _, gone := rules[f.rule]; gone {
+		if _, unwanted := rules[f.rule]; unwanted {
 			a.delete(unix.RTM_DELRULE, f.raw, "ip rule del")
 		}
 	}
@@ -42,9 +43,9 @@ func (a *applying) deleteRoutes(routes map[host.RouteKey]host.Route) {
 		func(f foundRoute) { a.delete(unix.RTM_DELROUTE, f.raw, "ip route del "+f.key.Prefix.String()) })
 }
 
-// deleteOtherForms deletes Hairpin's routes that a new route would not replace: those with another
-// metric or type.
-func (a *applying) deleteOtherForms(routes map[host.RouteKey]host.Route) {
+// deleteVariants deletes Hairpin's routes that a new route of the same key would not replace: those
+// with another metric or type.
+func (a *applying) deleteVariants(routes map[host.RouteKey]host.Route) {
 	a.eachRoute(routes, func(f foundRoute) {
 		if !f.plain {
 			a.delete(unix.RTM_DELROUTE, f.raw, "ip route del "+f.key.Prefix.String())
@@ -60,7 +61,7 @@ func (a *applying) eachRoute(routes map[host.RouteKey]host.Route, do func(foundR
 	list, err := a.t.listRoutes()
 	a.try(err, "routes")
 	for _, f := range list {
-		if _, named := routes[f.key]; named {
+		if _, has := routes[f.key]; has {
 			do(f)
 		}
 	}

@@ -31,8 +31,8 @@ func (t *Target) listen() (*notice.Listener, error) {
 	})
 }
 
-// relevant reports whether an event may concern something that Read returns. A message that cannot
-// be parsed is relevant.
+// relevant reports whether a notification may concern something that Read returns. A message that
+// cannot be parsed is relevant.
 func (t *Target) relevant(m syscall.NetlinkMessage) bool {
 	want := t.config.Wanted()
 	switch m.Header.Type {
@@ -89,8 +89,8 @@ func (t *Target) usesLink(name string, want *host.State) bool {
 	return false
 }
 
-// relevantNeighbor returns true for permanent entries and for changes of wanted ones. Others change
-// with the traffic.
+// relevantNeighbor reports whether a neighbour is permanent or wanted. Others change with the
+// traffic.
 func (t *Target) relevantNeighbor(raw []byte, want *host.State) bool {
 	f, err := parseNeighbor(raw)
 	if err != nil || f.permanent {

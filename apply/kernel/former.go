@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// formerFile is held during read-modify-write of a file of former values: Read and Apply may
-// overlap.
+// formerFile is locked while a file of former values is read and written again: Read and Apply may
+// run at the same time.
 var formerFile sync.Mutex
 
 // former is a file with the values that sysctls had before they were changed, by path. It must be
@@ -41,7 +41,7 @@ func (f former) store(values map[string]string) error {
 		err = os.Rename(string(f)+".new", string(f))
 	}
 	if err != nil {
-		return fmt.Errorf("remember sysctls: %w", err)
+		return fmt.Errorf("record former sysctls: %w", err)
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func (f former) keep(path string) error {
 	}
 	text, err := os.ReadFile(sysctlFile(path))
 	if err != nil {
-		return nil // the write reports the error
+		return nil // the write that follows reports the error
 	}
 	values[path] = strings.TrimSpace(string(text))
 	return f.store(values)
@@ -89,16 +89,17 @@ func (f former) restore(paths []string) error {
 	return errors.Join(append(errs, f.store(values))...)
 }
 
-// forget removes the values of sysctls of removed links: a new link of that name has its own.
-func (f former) forget(gone []string) error {
-	if f == "" || len(gone) == 0 {
+// forget removes the values of sysctls of removed links: a new link of that name has its own
+// values.
+func (f former) forget(removed []string) error {
+	if f == "" || len(removed) == 0 {
 		return nil
 	}
 	formerFile.Lock()
 	defer formerFile.Unlock()
 	values := f.load()
 	before := len(values)
-	for _, path := range gone {
+	for _, path := range removed {
 		delete(values, path)
 	}
 	if len(values) == before {

@@ -1,10 +1,11 @@
 // Package kernel is the apply.Target of the kernel's network: links, addresses, routes,
 // policy-routing rules, neighbours and sysctls of one network namespace, over rtnetlink.
 //
-// The kernel itself marks what is Hairpin's: routes by their protocol (claims.RouteProtocol), rules
-// by their priority, addresses and permanent neighbours by their link or range; single addresses on
-// other links by their protocol (claims.AddressProtocol). For everything else (sysctls, MAC and MTU
-// of links), Read returns only what is wanted, and sysctls with a recorded former value.
+// Attributes in the kernel mark what is Hairpin's: the protocol of routes (claims.RouteProtocol),
+// the priority of rules, the link or range of addresses and permanent neighbours, and the protocol
+// of single addresses on other links (claims.AddressProtocol). Sysctls, and the MAC and MTU of
+// links, have no mark: Read returns those that are wanted, and sysctls with a recorded former
+// value.
 package kernel
 
 import (
@@ -37,8 +38,8 @@ type Config struct {
 	// Wanted returns the State that is wanted now. It is called from several goroutines, at every
 	// Read and for every event; nil = nothing is wanted.
 	Wanted func() host.State
-	// Former is a file with the former values of sysctls, so that unwanted ones are restored, also
-	// by another Target; empty = they are not restored.
+	// Former is a file with the former values of sysctls, from which any Target restores those that
+	// are no longer wanted; empty = they are not restored.
 	Former string
 }
 
@@ -117,7 +118,7 @@ func (t *Target) closeSockets() {
 }
 
 // Changed signals changes of links, addresses, routes, rules, permanent neighbours and wanted
-// sysctls. It signals changed sysctls within a second, all else at once.
+// sysctls. Those of sysctls it signals within a second, others at once.
 func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 
 // ours reports whether an address on a link is Hairpin's by Config.
@@ -126,7 +127,7 @@ func (c *Config) ours(link string, a netip.Addr) bool {
 		slices.ContainsFunc(c.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// kernelMade reports whether the kernel itself makes such addresses.
+// kernelMade reports whether the kernel itself adds such addresses.
 func kernelMade(a netip.Addr) bool {
 	return a.IsLinkLocalUnicast() && a.Is6() || a.IsMulticast() || a.IsLoopback()
 }

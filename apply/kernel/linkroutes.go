@@ -15,7 +15,7 @@ type Routes struct {
 	Link  int                       // index: routes through it, including those with several next hops
 	Table int                       // 0 = all
 	Keep  func(*netlink.Route) bool // nil = all
-	Most  int                       // per family; 0 = all
+	Max   int                       // routes per family; 0 = all
 }
 
 // List returns routes of the caller's network namespace. Routes of one prefix are in the order of
@@ -23,11 +23,11 @@ type Routes struct {
 // routing daemon.
 func (q Routes) List() (list []netlink.Route, err error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		of, err := netdev.List(func() ([]netlink.Route, error) { return q.family(family) })
+		routes, err := netdev.List(func() ([]netlink.Route, error) { return q.family(family) })
 		if err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: there is no such table
 			return nil, fmt.Errorf("routes of link %d: %w", q.Link, err)
 		}
-		list = append(list, of...)
+		list = append(list, routes...)
 	}
 	return list, nil
 }
@@ -47,7 +47,7 @@ func (q Routes) family(family int) (list []netlink.Route, err error) {
 			if q.Keep == nil || q.Keep(&r) {
 				list = append(list, r)
 			}
-			if full = q.Most > 0 && len(list) == q.Most; full {
+			if full = q.Max > 0 && len(list) == q.Max; full {
 				h.Close() // ends the listing, which would otherwise be read completely
 			}
 			return !full

@@ -59,7 +59,7 @@ func TestRoutes(t *testing.T) {
 			want int
 		}{
 			{kernel.Routes{Link: index["one"], Table: 254}, 2001},
-			{kernel.Routes{Link: index["one"], Table: 254, Most: 7}, 7},
+			{kernel.Routes{Link: index["one"], Table: 254, Max: 7}, 7},
 			{kernel.Routes{Link: index["two"], Table: 254}, 1}, {kernel.Routes{Link: index["two"], Table: 77}, 1},
 			{kernel.Routes{Link: index["two"], Table: 78}, 0},
 			{kernel.Routes{Link: index["one"],

@@ -20,7 +20,7 @@ func OwnAddresses() (map[OwnAddress]bool, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
 	req.AddData(nl.NewIfAddrmsg(unix.AF_UNSPEC))
 	raw, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWADDR)
-	list, err := parsed(raw, err, parseAddress)
+	list, err := parseAll(raw, err, parseAddress)
 	if err != nil {
 		return nil, fmt.Errorf("addresses: %w", err)
 	}

@@ -75,7 +75,7 @@ func (r *reading) link(name string) (netlink.Link, error) {
 	return l, nil
 }
 
-// name returns the name of a link, empty if it is gone.
+// name returns the name of a link, empty if it does not exist any more.
 func (r *reading) name(index int) (string, error) {
 	if n, known := r.names[index]; known {
 		return n, nil
@@ -152,7 +152,7 @@ func (r *reading) addresses() error {
 
 func (t *Target) listAddresses() ([]foundAddress, error) {
 	raw, err := t.dump(unix.RTM_GETADDR, nl.NewIfAddrmsg(unix.AF_UNSPEC))
-	return parsed(raw, err, parseAddress)
+	return parseAll(raw, err, parseAddress)
 }
 
 func (r *reading) neighbors() error {
@@ -181,7 +181,7 @@ func (t *Target) listNeighbors() ([]foundNeighbor, error) {
 	var out []foundNeighbor
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		raw, err := t.dump(unix.RTM_GETNEIGH, &netlink.Ndmsg{Family: family})
-		list, err := parsed(raw, err, parseNeighbor)
+		list, err := parseAll(raw, err, parseNeighbor)
 		if err != nil {
 			return nil, err
 		}
@@ -203,9 +203,11 @@ func (r *reading) routes() error {
 	return nil
 }
 
+// route records a route. One that package host cannot represent, and one of two with the same key,
+// is recorded without a link, so that it differs from every wanted route.
 func (r *reading) route(f foundRoute) error {
 	out := host.Route{RouteKey: f.key}
-	if _, twice := r.state.Routes[f.key]; f.plain && !twice {
+	if _, duplicate := r.state.Routes[f.key]; f.plain && !duplicate {
 		name, err := r.name(f.link)
 		if err != nil {
 			return err
@@ -222,7 +224,7 @@ func (t *Target) listRoutes() ([]foundRoute, error) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		head := &nl.RtMsg{RtMsg: unix.RtMsg{Family: family, Protocol: claims.RouteProtocol}}
 		raw, err := t.dump(unix.RTM_GETROUTE, head)
-		list, err := parsed(raw, err, parseRoute)
+		list, err := parseAll(raw, err, parseRoute)
 		if err != nil {
 			return nil, err
 		}
@@ -251,7 +253,7 @@ func (t *Target) listRules() ([]foundRule, error) {
 	var out []foundRule
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		raw, err := t.dump(unix.RTM_GETRULE, &nl.RtMsg{RtMsg: unix.RtMsg{Family: family}})
-		list, err := parsed(raw, err, parseRule)
+		list, err := parseAll(raw, err, parseRule)
 		if err != nil {
 			return nil, err
 		}
@@ -270,11 +272,11 @@ func (r *reading) sysctls() error {
 		for path := range r.want.Sysctls {
 			paths[path] = ""
 		}
-		var gone []string
+		var removed []string // of removed links
 		for path := range paths {
 			b, err := os.ReadFile(sysctlFile(path))
 			if errors.Is(err, os.ErrNotExist) {
-				gone = append(gone, path)
+				removed = append(removed, path)
 				continue
 			}
 			if err != nil {
@@ -282,12 +284,12 @@ func (r *reading) sysctls() error {
 			}
 			r.state.Sysctls[path] = host.Sysctl{Path: path, Value: strings.Join(strings.Fields(string(b)), " ")}
 		}
-		return former(r.t.config.Former).forget(gone)
+		return former(r.t.config.Former).forget(removed)
 	})
 }
 
-// parsed parses all messages of a listing.
-func parsed[F any](raw [][]byte, err error, parse func([]byte) (F, error)) ([]F, error) {
+// parseAll parses all messages of a listing.
+func parseAll[F any](raw [][]byte, err error, parse func([]byte) (F, error)) ([]F, error) {
 	if err != nil {
 		return nil, err
 	}

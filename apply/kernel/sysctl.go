@@ -20,7 +20,7 @@ func (t *Target) watchSysctls(ctx context.Context) {
 	defer tick.Stop()
 	var last map[string]string
 	files := openSysctls{}
-	defer files.keep(nil)
+	defer files.closeOthers(nil)
 	for {
 		select {
 		case <-ctx.Done():
@@ -32,10 +32,10 @@ func (t *Target) watchSysctls(ctx context.Context) {
 			continue
 		}
 		now := make(map[string]string, len(want))
-		files.keep(want)
+		files.closeOthers(want)
 		err := inside.Do(t.config.NetNS, func() error {
 			for path := range want {
-				if value, ok := files.read(path); ok { // otherwise its link is gone, which a link event signals
+				if value, ok := files.read(path); ok { // otherwise its link was removed, which a notification signals
 					now[path] = value
 				}
 			}
@@ -51,8 +51,8 @@ func (t *Target) watchSysctls(ctx context.Context) {
 	}
 }
 
-// openSysctls holds file descriptors of sysctls by path. They stay open, because opening the file
-// costs the most.
+// openSysctls holds file descriptors of sysctls by path. They stay open: to open a file costs more
+// than to read it.
 type openSysctls map[string]int
 
 // read reads a sysctl. If its link was recreated, so was the file, and reading the old one fails.
@@ -76,8 +76,8 @@ func (s openSysctls) read(path string) (value string, ok bool) {
 	return "", false
 }
 
-// keep closes unwanted descriptors.
-func (s openSysctls) keep(want map[string]host.Sysctl) {
+// closeOthers closes the descriptors of sysctls that are not wanted.
+func (s openSysctls) closeOthers(want map[string]host.Sysctl) {
 	for path, fd := range s {
 		if _, wanted := want[path]; !wanted {
 			_ = syscall.Close(fd)

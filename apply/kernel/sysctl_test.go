@@ -13,7 +13,7 @@ import (
 func TestOpenSysctls(t *testing.T) {
 	ns := insidetest.NetNS(t)
 	files := openSysctls{}
-	defer files.keep(nil)
+	defer files.closeOthers(nil)
 	const path = "net/ipv4/conf/again/arp_ignore"
 	for _, step := range []struct{ script, want string }{
 		{"true", ""},
