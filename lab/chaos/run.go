@@ -135,6 +135,7 @@ func (r *run) play(ctx context.Context, s *Schedule) {
 	clients.Go(func() { r.clients(traffic) })
 	clients.Go(func() { r.churn(traffic) })
 	clients.Go(func() { r.watchMachine(traffic) })
+	clients.Go(func() { r.sayAssignments(traffic) })
 	for _, a := range slices.Concat(r.moving, egressIPs[:1], roamingIPs[:1]) {
 		clients.Go(func() {
 			if err := r.watch(traffic, a); err != nil {
