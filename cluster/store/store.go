@@ -358,7 +358,7 @@ func (s *Store) updateGuard(changed bool) (vetted trust.VettedChanges) {
 	if api != nil {
 		g.ReserveAPI(api.frontends(nil, g))
 	}
-	others, all := s.guard.OtherEndpoints(g, &vetted)
+	others, all := s.guard.ChangedEndpoints(g, &vetted)
 	if !all && len(others)+len(vetted.Hosts) == 0 && s.guard.SameExternal(g) {
 		return vetted
 	}

@@ -11,27 +11,26 @@ import (
 	"hairpin/cluster"
 )
 
-// Guard has the addresses that belong to the cluster and to its nodes. A user who may create
-// Services can name any address in them, as an external address or as an endpoint: Guard rejects
-// these.
+// Guard rejects addresses that belong to the cluster and its nodes. A Service can name any address,
+// as an external address or as an endpoint, and so take it from its owner.
 type Guard struct {
-	Number int // identifies it in its Store
+	Number int // identifies the Guard in its Store
 	config *cluster.Config
 	ranges []reservedRange
 	vetted *Vetted
 	api    map[netip.AddrPort]bool
 	egress map[netip.Addr]*cluster.EgressIP // the oldest EgressIP with the address
-	pools  []pooled
+	pools  []poolRange
 }
 
 // reservedRange is a range of addresses that no machine outside the cluster has.
 type reservedRange struct {
 	prefix   netip.Prefix
 	what     string
-	endpoint bool // pods are in it
+	endpoint bool // an endpoint may be in it: it has pods
 }
 
-// KubernetesService is the API server's Service.
+// KubernetesService is the Service of the API server.
 var KubernetesService = cluster.Owner{Kind: "Service", Namespace: "default", Name: "kubernetes"}
 
 // NewGuard returns the Guard of a cluster with these objects.
@@ -81,23 +80,23 @@ func (g *Guard) ReserveAPI(list []*cluster.Frontend) {
 	}
 }
 
-// OtherEndpoints returns the addresses about which two guards decide differently as endpoints,
-// given the changes of nodes. All reports that any address may be concerned.
-func (g *Guard) OtherEndpoints(h *Guard, nodes *VettedChanges) (others map[netip.Addr]bool, all bool) {
+// ChangedEndpoints returns the addresses that only one of two guards accepts as endpoints, given
+// the changes of nodes. all means that these may be any addresses.
+func (g *Guard) ChangedEndpoints(h *Guard, nodes *VettedChanges) (changed map[netip.Addr]bool, all bool) {
 	if g == nil || !slices.Equal(g.ranges, h.ranges) {
 		return nil, true
 	}
-	others = map[netip.Addr]bool{}
+	changed = map[netip.Addr]bool{}
 	for r := range nodes.ranges {
 		for _, a := range reservedIn(r) {
-			others[a] = true
+			changed[a] = true
 		}
 	}
-	return others, false
+	return changed, false
 }
 
-// SameExternal reports whether two guards reject the same external addresses, if they decide
-// equally about endpoints and no node's address has changed.
+// SameExternal reports whether two guards reject the same external addresses. They must accept the
+// same endpoints, and no node's address may have changed.
 func (g *Guard) SameExternal(h *Guard) bool {
 	return maps.Equal(g.api, h.api) && reflect.DeepEqual(g.config, h.config) && slices.Equal(g.pools, h.pools) &&
 		maps.EqualFunc(g.egress, h.egress,
@@ -169,32 +168,32 @@ func (g *Guard) pool(a netip.Addr) cluster.Owner {
 	return cluster.Owner{}
 }
 
-// Admit removes from a Frontend the addresses and NodePort that it must not have, and adds the
-// reasons to refused. A Frontend that may have all is returned unchanged.
+// Admit removes from a Frontend the addresses and the NodePort that it must not have, and adds the
+// reasons to refused. It returns the Frontend itself if it may have all.
 func (g *Guard) Admit(f *cluster.Frontend, refused *cluster.Problems) *cluster.Frontend {
-	all := true
+	unchanged := true
 	keep := func(list []netip.Addr, field string, limit *cluster.Limit, option string) []netip.Addr {
-		var good []netip.Addr
+		var allowed []netip.Addr
 		for _, a := range list {
 			if why := g.external(a, f.Port, limit, option, f.Created); why != "" {
 				refused.Add(f.Owner, field, "%s: not served there", why)
-				all = false
+				unchanged = false
 			} else {
-				good = append(good, a)
+				allowed = append(allowed, a)
 			}
 		}
-		return good
+		return allowed
 	}
 	nodePort := f.NodePort
 	if nodePort != 0 && g.config.ReservedNodePorts.Has(nodePort) {
 		refused.Add(f.Owner, "spec.ports",
 			"NodePort %d is reserved for the node ([default] reserved-node-ports): served without it", nodePort)
-		nodePort, all = 0, false
+		nodePort, unchanged = 0, false
 	}
 	external := keep(f.ExternalIPs, "spec.externalIPs", &g.config.ExternalIPs, "external-ip-ranges")
 	balancer := keep(f.LoadBalancerIPs, "status.loadBalancer.ingress", &g.config.LoadBalancerIPs,
 		"load-balancer-ranges")
-	if all {
+	if unchanged {
 		return f
 	}
 	with := *f
@@ -202,16 +201,16 @@ func (g *Guard) Admit(f *cluster.Frontend, refused *cluster.Problems) *cluster.F
 	return &with
 }
 
-// pooled is a range of a pool.
-type pooled struct {
+// poolRange is a range of addresses of a pool.
+type poolRange struct {
 	cluster.AddressRange
 	owner cluster.Owner
 }
 
-func rangesOfPools(pools []*cluster.Pool) (list []pooled) {
+func rangesOfPools(pools []*cluster.Pool) (list []poolRange) {
 	for _, p := range pools {
 		for _, r := range p.Ranges {
-			list = append(list, pooled{r, p.Owner})
+			list = append(list, poolRange{r, p.Owner})
 		}
 	}
 	return list

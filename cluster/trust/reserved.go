@@ -14,11 +14,11 @@ import (
 // Reserved knows the addresses of LoadBalancerPools that no Service can get.
 type Reserved struct {
 	guard *Guard
-	hops  map[netip.Addr]string // next hops of the configuration
-	// reported are addresses in use by nodes and the machines beside them, as nodes report them. A
-	// report may be wrong, so it takes no address from a Service that has it.
-	reported map[netip.Addr]string
-	all      []netip.Addr // of both, and of EgressIPs
+	// The reasons, by address. configured has the next hops of the configuration, and the API
+	// server. reported has the addresses of nodes and of machines beside them, as nodes report
+	// them. A report may be wrong, so a Service that has the address keeps it.
+	configured, reported map[netip.Addr]string
+	all                  []netip.Addr // of both, and of EgressIPs
 }
 
 // ReservedIn returns the reserved addresses of a cluster.
@@ -27,12 +27,12 @@ func ReservedIn(s *cluster.Snapshot) *Reserved {
 	var egressIPs []*cluster.EgressIP
 	for _, e := range s.EgressIPs {
 		if e.Service == nil {
-			named := *e // the allocator knows the others
+			named := *e // without the allocated ones, which the allocator knows
 			named.Addresses = e.Addresses[:len(e.Addresses)-len(e.Allocated)]
 			egressIPs = append(egressIPs, &named)
 		}
 	}
-	r := &Reserved{guard: NewGuard(0, &s.Config, vetted, egressIPs, nil), hops: map[netip.Addr]string{},
+	r := &Reserved{guard: NewGuard(0, &s.Config, vetted, egressIPs, nil), configured: map[netip.Addr]string{},
 		reported: map[netip.Addr]string{}}
 	var api []*cluster.Frontend
 	for _, f := range s.Frontends {
@@ -42,10 +42,10 @@ func ReservedIn(s *cluster.Snapshot) *Reserved {
 	}
 	r.guard.ReserveAPI(api)
 	for _, a := range s.Config.Gateway.NextHops {
-		r.hops[a] = fmt.Sprintf("%s is the default gateway ([gateway] next-hop)", a)
+		r.configured[a] = fmt.Sprintf("%s is the default gateway ([gateway] next-hop)", a)
 	}
 	for a := range r.guard.api {
-		r.hops[a.Addr()] = fmt.Sprintf("%s is the API server's address", a.Addr())
+		r.configured[a.Addr()] = fmt.Sprintf("%s is the API server's address", a.Addr())
 	}
 	for _, n := range s.Nodes {
 		r.report(n, &s.Config)
@@ -54,7 +54,9 @@ func ReservedIn(s *cluster.Snapshot) *Reserved {
 		r.reported[a] = fmt.Sprintf("%s is an address of node %s", a, name)
 	}
 	all := map[netip.Addr]bool{}
-	for _, list := range []iter.Seq[netip.Addr]{maps.Keys(r.hops), maps.Keys(r.reported), maps.Keys(r.guard.egress)} {
+	for _, list := range []iter.Seq[netip.Addr]{
+		maps.Keys(r.configured), maps.Keys(r.reported), maps.Keys(r.guard.egress),
+	} {
 		for a := range list {
 			all[a] = true
 		}
@@ -63,14 +65,14 @@ func ReservedIn(s *cluster.Snapshot) *Reserved {
 	return r
 }
 
-// report adds what a node reports.
+// report adds the addresses that a node reports.
 func (r *Reserved) report(n *cluster.Node, config *cluster.Config) {
 	for _, x := range n.Networks(config) {
-		if edge := cluster.RangeOf(x.Prefix); x.Prefix.Addr().Is4() && x.Prefix.Bits() < 31 {
-			r.reported[edge.First] = fmt.Sprintf("%s is the address of the network %s", edge.First, x.Prefix)
-			r.reported[edge.Last] = fmt.Sprintf("%s is the broadcast address of %s", edge.Last, x.Prefix)
+		if ends := cluster.RangeOf(x.Prefix); x.Prefix.Addr().Is4() && x.Prefix.Bits() < 31 {
+			r.reported[ends.First] = fmt.Sprintf("%s is the address of the network %s", ends.First, x.Prefix)
+			r.reported[ends.Last] = fmt.Sprintf("%s is the broadcast address of %s", ends.Last, x.Prefix)
 		} else if x.Prefix.Addr().Is6() { // RFC 4291, 2.6.1
-			r.reported[edge.First] = fmt.Sprintf("%s is the routers' anycast address of %s", edge.First, x.Prefix)
+			r.reported[ends.First] = fmt.Sprintf("%s is the routers' anycast address of %s", ends.First, x.Prefix)
 		}
 	}
 	hop := func(a netip.Addr) {
@@ -94,10 +96,10 @@ func (r *Reserved) report(n *cluster.Node, config *cluster.Config) {
 	}
 }
 
-// For returns why a Service that was created at a time cannot get an address; empty if it can. A
-// Service that has the address keeps it whatever nodes report.
+// For returns why a Service that was created at a time cannot get an address; empty if it can. If
+// the Service has the address already, reports of nodes do not count.
 func (r *Reserved) For(a netip.Addr, created time.Time, has bool) string {
-	if why := r.hops[a]; why != "" {
+	if why := r.configured[a]; why != "" {
 		return why
 	}
 	if why := r.reported[a]; why != "" && !has {
@@ -118,7 +120,7 @@ func (r *Reserved) ForPort(a netip.Addr, port uint16, created time.Time) string 
 	return r.guard.external(a, port, &r.guard.config.LoadBalancerIPs, "load-balancer-ranges", created)
 }
 
-// In returns how many single addresses of a range are reserved.
+// In returns how many addresses of a range are reserved.
 func (r *Reserved) In(x cluster.AddressRange) (n int64) {
 	for _, a := range r.all {
 		if x.Contains(a) {

@@ -39,9 +39,9 @@ type Vetted struct {
 // VettedChanges is what differs between two Vetted.
 type VettedChanges struct {
 	Rejected []string // nodes that are newly rejected or newly accepted
-	// addresses whose node changed, with the previous node's name; "" is none
+	// Hosts has the addresses whose node changed, with the previous node's name; "" is none.
 	Hosts  map[netip.Addr]string
-	ranges map[netip.Prefix]string // the same for ranges
+	ranges map[netip.Prefix]string // the same for pod ranges
 }
 
 // NodesOfRanges returns the names of the nodes that gained or lost a range.
@@ -53,8 +53,8 @@ func (c *VettedChanges) NodesOfRanges(v *Vetted) map[string]bool {
 	return names
 }
 
-// Vet compares the claims of all nodes. The node named own, if any, keeps all it claims: it is
-// the caller's. Among the others, the older one has precedence.
+// Vet compares the claims of all nodes. The node named own, if any, keeps all it claims: it is the
+// caller's. Among the others, the older one has precedence.
 func Vet(nodes []*cluster.Node, own string, config *cluster.Config) *Vetted {
 	v, _ := NewVetting(own, config.ClusterSubnets).Vet(nodes)
 	return v
@@ -70,11 +70,11 @@ func (v *Vetted) Problems(nodes []*cluster.Node, g *Guard) []cluster.Problem {
 	if len(g.egress) == 0 {
 		return list
 	}
-	var claimed cluster.Problems
+	var ofEgressIPs cluster.Problems
 	for _, n := range nodes {
 		check := func(a netip.Addr, name string) {
 			if e := g.egress[a]; e != nil {
-				claimed.Add(cluster.NodeOwner(n.Name), annotation.Field(name), "%s is an address of %s", a,
+				ofEgressIPs.Add(cluster.NodeOwner(n.Name), annotation.Field(name), "%s is an address of %s", a,
 					e.Owner)
 			}
 		}
@@ -85,10 +85,11 @@ func (v *Vetted) Problems(nodes []*cluster.Node, g *Guard) []cluster.Problem {
 			check(a, annotation.Gateway)
 		}
 	}
-	return append(list, claimed.List()...)
+	return append(list, ofEgressIPs.List()...)
 }
 
-// ArePerNode reports whether all changed ranges are per-node parts of the cluster's subnets.
+// ArePerNode reports whether all changed ranges have the length of a node's part of a cluster
+// subnet.
 func (c *VettedChanges) ArePerNode(config *cluster.Config) bool {
 	for r := range c.ranges {
 		if !slices.ContainsFunc(config.ClusterSubnets,
@@ -103,13 +104,12 @@ func (c *VettedChanges) ArePerNode(config *cluster.Config) bool {
 // cluster's subnet that contains it.
 func MayBeReserved(a netip.Addr, c *cluster.Config) bool {
 	return slices.ContainsFunc(c.ClusterSubnets, func(s cluster.ClusterSubnet) bool {
-		own := reservedIn(netip.PrefixFrom(a, s.HostLength).Masked())
-		return s.CIDR.Contains(a) && (a == own[0] || a == own[1])
+		used := reservedIn(netip.PrefixFrom(a, s.HostLength).Masked())
+		return s.CIDR.Contains(a) && (a == used[0] || a == used[1])
 	})
 }
 
-// ForeignAddresses reports the addresses of a pod that are outside the range of its node, n: a pod
-// cannot have another node's addresses.
+// ForeignAddresses returns a problem for each address of a pod outside the range of its node n.
 func (v *Vetted) ForeignAddresses(p *cluster.Pod, n *cluster.Node) []cluster.Problem {
 	var problems []cluster.Problem
 	for i, ip := range p.IPs {
@@ -132,10 +132,10 @@ func (v *Vetted) reserved(a netip.Addr) string {
 		if err != nil || v.ranges.At(c) == "" { // of another family, or of no node
 			continue
 		}
-		switch own := reservedIn(c); a {
-		case own[0]:
+		switch used := reservedIn(c); a {
+		case used[0]:
 			return "the cluster router's"
-		case own[1]:
+		case used[1]:
 			return "ovn-k8s-mp0's"
 		}
 	}

@@ -17,7 +17,7 @@ type Vetting struct {
 	own     string // the caller's node; empty: none
 	subnets []cluster.ClusterSubnet
 	nodes   []*cluster.Node
-	of      map[string]*nodeClaims
+	claims  map[string]*nodeClaims // by node
 	last    *Vetted
 
 	ids         claimants[int]
@@ -26,12 +26,13 @@ type Vetting struct {
 	networks    map[netip.Prefix]network
 	ranges      map[netip.Prefix]string
 	lengths     []int // of ranges, each once, ascending
-	overlap     bool  // some nodes' ranges overlap: their assignment depends on all nodes
+	overlap     bool  // ranges of some nodes overlap, so all are assigned again after each change
 	rejected    map[string][]cluster.Problem
 	untrusted   map[string][]cluster.Problem
 
-	changes   VettedChanges   // of one call of Vet
-	undecided map[string]bool // nodes to decide about in that call
+	// Of one call of Vet:
+	changes   VettedChanges
+	undecided map[string]bool // nodes to decide about
 }
 
 // nodeClaims is a Node with the state of its claims.
@@ -44,15 +45,15 @@ type nodeClaims struct {
 // network is a network in which nodes have addresses.
 type network struct {
 	nodes int
-	only  string // name of the node, if there is only one
+	only  string // the name of the node, if nodes is 1
 }
 
 // NewVetting returns a Vetting without nodes, for a cluster whose pods have addresses of the
-// subnets. The node named own, if any, keeps all it claims: it is the caller's. Among the
-// others, the older one has precedence.
+// subnets. The node named own, if any, keeps all it claims: it is the caller's. Among the others,
+// the older one has precedence.
 func NewVetting(own string, subnets []cluster.ClusterSubnet) *Vetting {
 	return &Vetting{
-		own: own, subnets: subnets, of: map[string]*nodeClaims{}, last: &Vetted{},
+		own: own, subnets: subnets, claims: map[string]*nodeClaims{}, last: &Vetted{},
 		ids: newClaimants[int](), internalIPs: newClaimants[netip.Addr](), hosts: newClaimants[netip.Addr](),
 		networks: map[netip.Prefix]network{},
 		ranges:   map[netip.Prefix]string{}, rejected: map[string][]cluster.Problem{},
@@ -70,11 +71,12 @@ func (t *Vetting) Vet(nodes []*cluster.Node) (*Vetted, VettedChanges) {
 	for _, n := range c.Gone {
 		t.remove(n)
 	}
-	slices.SortFunc(c.Come, t.order) // so that no node displaces an earlier one
+	slices.SortFunc(c.Come, t.byPrecedence) // so that no node displaces an earlier one
 	for _, n := range c.Come {
 		t.add(n)
 	}
-	if t.overlap || slices.ContainsFunc(c.Come, func(n *cluster.Node) bool { return !t.assignRanges(t.of[n.Name]) }) {
+	if t.overlap || slices.ContainsFunc(c.Come,
+		func(n *cluster.Node) bool { return !t.assignRanges(t.claims[n.Name]) }) {
 		t.assignAllRanges()
 	}
 	for name := range t.undecided {
@@ -84,8 +86,8 @@ func (t *Vetting) Vet(nodes []*cluster.Node) (*Vetted, VettedChanges) {
 	return t.last, t.changes
 }
 
-// order compares nodes by precedence of their claims.
-func (t *Vetting) order(a, b *cluster.Node) int {
+// byPrecedence compares nodes by precedence of their claims.
+func (t *Vetting) byPrecedence(a, b *cluster.Node) int {
 	return cmp.Or(cmp.Compare(boolInt(b.Name == t.own), boolInt(a.Name == t.own)), a.Older(b))
 }
 
@@ -98,14 +100,14 @@ func boolInt(b bool) int {
 
 // add registers all claims of a node except its ranges.
 func (t *Vetting) add(n *cluster.Node) {
-	t.of[n.Name] = &nodeClaims{Node: n}
+	t.claims[n.Name] = &nodeClaims{Node: n}
 	t.undecided[n.Name] = true
 	if n.ID != 0 {
-		t.decideAgain(t.ids.put(n.ID, n, t.order))
+		t.decideAgain(t.ids.put(n.ID, n, t.byPrecedence))
 	}
 	for _, a := range n.Addresses {
-		t.noteHost(a)
-		t.decideAgain(t.internalIPs.put(a, n, t.order))
+		t.recordHost(a)
+		t.decideAgain(t.internalIPs.put(a, n, t.byPrecedence))
 	}
 	for _, m := range networks(n) {
 		x := t.networks[m]
@@ -120,14 +122,14 @@ func (t *Vetting) add(n *cluster.Node) {
 
 // remove removes all claims of a node.
 func (t *Vetting) remove(n *cluster.Node) {
-	c := t.of[n.Name]
-	delete(t.of, n.Name)
+	c := t.claims[n.Name]
+	delete(t.claims, n.Name)
 	t.undecided[n.Name] = true
 	if n.ID != 0 {
 		t.decideAgain(t.ids.drop(n.ID, n))
 	}
 	for _, a := range n.Addresses {
-		t.noteHost(a)
+		t.recordHost(a)
 		t.decideAgain(t.internalIPs.drop(a, n))
 	}
 	t.dropHosts(c)
@@ -138,7 +140,7 @@ func (t *Vetting) remove(n *cluster.Node) {
 			continue
 		}
 		if x.nodes == 1 {
-			for _, o := range t.of {
+			for _, o := range t.claims {
 				if slices.Contains(networks(o.Node), m) {
 					x.only = o.Name
 				}
@@ -161,8 +163,8 @@ func (t *Vetting) decideAgain(nodes []*cluster.Node) {
 	}
 }
 
-// noteHost records the previous node of an address.
-func (t *Vetting) noteHost(a netip.Addr) {
+// recordHost records the previous node of an address whose node may change.
+func (t *Vetting) recordHost(a netip.Addr) {
 	if _, known := t.changes.Hosts[a]; !known {
 		t.changes.Hosts[a] = t.last.Hosts.At(a)
 	}
@@ -204,8 +206,8 @@ func (t *Vetting) assignAllRanges() {
 		t.setRange(r, "")
 	}
 	t.overlap = false
-	for _, n := range slices.SortedFunc(slices.Values(t.nodes), t.order) {
-		c := t.of[n.Name]
+	for _, n := range slices.SortedFunc(slices.Values(t.nodes), t.byPrecedence) {
+		c := t.claims[n.Name]
 		had := c.overlaps
 		t.overlap = !t.assignRanges(c) || t.overlap
 		if !slices.Equal(had, c.overlaps) {
@@ -214,7 +216,8 @@ func (t *Vetting) assignAllRanges() {
 	}
 }
 
-// overlapping returns the widest, else first, range that overlaps c, and its node.
+// overlapping returns the range that overlaps c, and its node. Of several, it is the widest; of
+// several of the same width, the first.
 func (t *Vetting) overlapping(c netip.Prefix) (name string, of netip.Prefix) {
 	for _, bits := range t.lengths {
 		if bits > c.Addr().BitLen() {
@@ -249,7 +252,7 @@ func (t *Vetting) within(r netip.Prefix) bool {
 // decide decides which claims of a node are accepted.
 func (t *Vetting) decide(name string) {
 	var rejected, untrusted []cluster.Problem
-	if c := t.of[name]; c != nil {
+	if c := t.claims[name]; c != nil {
 		if name != t.own {
 			rejected = t.rejectedClaims(c)
 		}
@@ -310,10 +313,10 @@ func (t *Vetting) acceptHosts(c *nodeClaims) []cluster.Problem {
 			return q.Contains(a) && (t.networks[q.Masked()].nodes > 1 || hasInternalIPIn(c.Node, q))
 		}); {
 		case known:
-			t.noteHost(a)
-			t.hosts.put(a, c.Node, t.order)
+			t.recordHost(a)
+			t.hosts.put(a, c.Node, t.byPrecedence)
 			c.hosts = append(c.hosts, a)
-		case t.internalIPs.first[a] != c.Node:
+		case t.internalIPs.first[a] != c.Node: // an InternalIP is accepted by itself
 			untrusted.Add(cluster.NodeOwner(c.Name), annotation.Field(annotation.HostCIDRs),
 				"%s is neither private nor in a network of other nodes: other nodes do not accept it", p)
 		}
@@ -321,9 +324,10 @@ func (t *Vetting) acceptHosts(c *nodeClaims) []cluster.Problem {
 	return untrusted.List()
 }
 
+// dropHosts removes the claims that acceptHosts accepted.
 func (t *Vetting) dropHosts(c *nodeClaims) {
 	for _, a := range c.hosts {
-		t.noteHost(a)
+		t.recordHost(a)
 		t.hosts.drop(a, c.Node)
 	}
 	c.hosts = nil
@@ -339,8 +343,8 @@ func networks(n *cluster.Node) (list []netip.Prefix) {
 	return list
 }
 
-// hasInternalIPIn reports whether an InternalIP of the node is in the network, if that is no wider
-// than a site's.
+// hasInternalIPIn reports whether an InternalIP of the node is in the network. A network that is
+// wider than a site's does not count.
 func hasInternalIPIn(n *cluster.Node, network netip.Prefix) bool {
 	const site4, site6 = 16, 48
 	if a := network.Addr(); a.Is4() && network.Bits() < site4 || a.Is6() && network.Bits() < site6 {
@@ -363,15 +367,15 @@ func (t *Vetting) result() *Vetted {
 		return ""
 	}
 	maps.DeleteFunc(t.changes.Hosts, func(a netip.Addr, was string) bool { return host(a) == was })
-	v.Hosts = with(v.Hosts, t.changes.Hosts, host)
+	v.Hosts = updated(v.Hosts, t.changes.Hosts, host)
 	maps.DeleteFunc(t.changes.ranges, func(r netip.Prefix, was string) bool { return t.ranges[r] == was })
-	v.ranges, v.lengths = with(v.ranges, t.changes.ranges, func(r netip.Prefix) string { return t.ranges[r] }),
+	v.ranges, v.lengths = updated(v.ranges, t.changes.ranges, func(r netip.Prefix) string { return t.ranges[r] }),
 		t.lengths
 	return &v
 }
 
-// with returns a map with new names for the changed keys; a key without a name is deleted.
-func with[K comparable](m delta.Map[K, string], changed map[K]string, name func(K) string) delta.Map[K, string] {
+// updated returns a map with new names for the changed keys; a key without a name is deleted.
+func updated[K comparable](m delta.Map[K, string], changed map[K]string, name func(K) string) delta.Map[K, string] {
 	d := delta.Delta[K, string]{Change: map[K]string{}, Delete: map[K]string{}}
 	for k := range changed {
 		if is := name(k); is != "" {
