@@ -16,8 +16,8 @@ import (
 	"hairpin/signal"
 )
 
-// conditionPause is the time before a condition that could not be written, or does not appear yet,
-// is written again.
+// conditionPause is the time after which the condition is written again, if the write failed or the
+// Node does not show it.
 const conditionPause = 5 * time.Second
 
 // Condition sets the Node's NetworkUnavailable to False when the node serves pods. Cloud providers
@@ -28,16 +28,17 @@ type Condition struct {
 	node   string
 	log    *slog.Logger
 	wake   signal.Signal
-	again  retry.Backoff // of the agent's loop
+	again  retry.Backoff // used only by Serves
 }
 
+// NewCondition returns the Condition of a Node. client is nil without an API.
 func NewCondition(client *kubeapi.Client, node string, log *slog.Logger) *Condition {
 	return &Condition{client: client, node: node, log: log, wake: signal.New(),
 		again: retry.Backoff{Min: conditionPause}}
 }
 
-// Serves records that the node serves pods: it requests the condition, unless its status is False
-// already. It returns when it must be called again.
+// Serves requests the condition of a node that serves pods, unless its status is False already. It
+// returns when it must be called again.
 func (c *Condition) Serves(now time.Time, status string) time.Duration {
 	if c.client == nil || status == string(corev1.ConditionFalse) {
 		return 0
@@ -50,7 +51,7 @@ func (c *Condition) Serves(now time.Time, status string) time.Duration {
 	return conditionPause
 }
 
-// Run writes until ctx ends.
+// Run writes the condition on request, until ctx ends.
 func (c *Condition) Run(ctx context.Context) {
 	for c.wake.Wait(ctx) {
 		if err := c.write(ctx); err != nil && ctx.Err() == nil {

@@ -26,15 +26,15 @@ import (
 // its Service.
 const Grace = 2 * time.Second
 
-// mostEvent is the largest length of an Event's message in bytes: the API server rejects longer
+// maxMessage is the maximum length of an Event's message in bytes: the API server rejects longer
 // ones (k8s.io/api/events/v1, note).
-const mostEvent = 1024
+const maxMessage = 1024
 
 // ReasonProblem is the reason of the Events on objects that have a problem.
 const ReasonProblem = "HairpinProblem"
 
-// Events reports problems as Events on their objects, and once in the log. It reports each problem
-// when it has lasted for Grace, and again only after it was gone.
+// Events reports problems as Events on their objects, and in the log. It reports a problem when it
+// has lasted for Grace, and again only if it ended and came back.
 type Events struct {
 	log         *slog.Logger
 	events      record.EventRecorder // nil without an API
@@ -45,6 +45,7 @@ type Events struct {
 	Reason      func(cluster.Problem) string // of the Event
 }
 
+// NewEvents returns Events of a component. client is nil without an API.
 func NewEvents(client *kubeapi.Client, component string, log *slog.Logger) *Events {
 	r := &Events{log: log, since: map[cluster.Problem]time.Time{}, reported: map[cluster.Problem]bool{},
 		Reason: func(cluster.Problem) string { return ReasonProblem }}
@@ -76,7 +77,7 @@ func (r *Events) Report(now time.Time, problems []cluster.Problem) time.Duration
 	return again
 }
 
-// change records new problems and forgets those that are gone.
+// change records new problems, and forgets those that have ended.
 func (r *Events) change(now time.Time, problems []cluster.Problem) {
 	r.current = slices.Clone(problems)
 	present := make(map[cluster.Problem]bool, len(problems))
@@ -116,17 +117,18 @@ func (r *Events) publish(p cluster.Problem) {
 	if p.Field != "" {
 		message = p.Field + ": " + message
 	}
-	r.events.Event(object, corev1.EventTypeWarning, r.Reason(p), cluster.Cut(report.Plain(message, "\n"), mostEvent))
+	r.events.Event(object, corev1.EventTypeWarning, r.Reason(p), cluster.Cut(report.Plain(message, "\n"), maxMessage))
 }
 
+// Stop ends the writing of Events.
 func (r *Events) Stop() {
 	if r.broadcaster != nil {
 		r.broadcaster.Shutdown()
 	}
 }
 
-// sink writes Events. A Problem has no UID, but `kubectl describe` finds an object's Events by it,
-// so the sink looks it up. It runs in a goroutine of the broadcaster.
+// sink writes Events. `kubectl describe` finds an object's Events by the object's UID, which a
+// Problem does not have, so the sink looks it up. It runs in a goroutine of the broadcaster.
 type sink struct {
 	client *kubeapi.Client
 }
@@ -163,7 +165,7 @@ func (s *sink) Create(e *corev1.Event) (*corev1.Event, error) {
 	case "BGPAdvertisement":
 		m, err = Advertisement(ctx, s.client, o.Name)
 	}
-	if err == nil && m != nil { // an Event without it is better than none
+	if err == nil && m != nil { // otherwise the Event has no UID
 		o.UID = m.GetUID()
 	}
 	return s.client.Events(e.Namespace).Create(context.Background(), e)
@@ -174,7 +176,7 @@ func (s *sink) Update(e *corev1.Event) (*corev1.Event, error) {
 	return s.client.Events(e.Namespace).Update(context.Background(), e)
 }
 
-// Patch changes an Event: it has occurred again.
+// Patch changes an Event that has occurred again.
 func (s *sink) Patch(e *corev1.Event, patch []byte) (*corev1.Event, error) {
 	return s.client.Events(e.Namespace).Patch(context.Background(), e.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{})

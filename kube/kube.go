@@ -1,5 +1,5 @@
-// Package kube accesses the Kubernetes API: the connection and its state, Events and conditions, a
-// few objects.
+// Package kube accesses the Kubernetes API: the connection and its state, Events and conditions,
+// and some objects.
 package kube
 
 import (
@@ -30,14 +30,13 @@ const (
 	// dialTimeout is how long a connection may take.
 	dialTimeout = 10 * time.Second
 	// lostTimeout is the time without an acknowledgment from the server's kernel after which a
-	// connection is closed. Watches continue on another one. By itself, client-go detects after
-	// 45 s that the machine of an API server has died and another one has its address: a watch
-	// sends nothing.
+	// connection is closed. Watches continue on another one. Without it, client-go takes 45 s to
+	// detect that another machine has the address of an API server, because a watch sends nothing.
 	lostTimeout = 10 * time.Second
 )
 
-// dialer opens connections that the kernel probes. A probe of HTTP/2 would end those of every node
-// when the server's process does not run for a while.
+// dialer opens connections with TCP keepalive. HTTP/2 pings would close the connections of every
+// node when the server's process does not run for a while.
 var dialer = net.Dialer{
 	Timeout:         dialTimeout,
 	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: lostTimeout / 2, Interval: lostTimeout / 5, Count: 3},
@@ -87,8 +86,8 @@ func AnnotateNode(ctx context.Context, client *kubeapi.Client, name string, anno
 	return PatchNode(ctx, client, name, map[string]any{"annotations": annotations})
 }
 
-// PatchNode changes a Node's metadata by a merge patch. If metadata has a "uid" and the Node
-// another one, the Node does not change, and the error is a conflict.
+// PatchNode changes a Node's metadata by a merge patch. If metadata has a "uid" that is not the
+// Node's, the Node does not change, and the error is a conflict.
 func PatchNode(ctx context.Context, client *kubeapi.Client, name string, metadata map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
@@ -101,9 +100,9 @@ func PatchNode(ctx context.Context, client *kubeapi.Client, name string, metadat
 	return nil
 }
 
-// Servers returns the address of the API that this process uses, so that no Service takes it. It
-// returns none for a host name: the endpoints of the Service default/kubernetes are reserved in any
-// case.
+// Servers returns the address of the API server that this process uses, so that no Service takes
+// it. It returns none if the process uses a host name. The endpoints of the Service
+// default/kubernetes are reserved in any case.
 func Servers(client *kubeapi.Client) []netip.AddrPort {
 	a, err := netip.ParseAddrPort(client.Core.Get().URL().Host)
 	if err != nil {

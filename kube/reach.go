@@ -13,16 +13,17 @@ import (
 	"hairpin/report"
 )
 
-// Reach records whether the API server answers, from the calls that are made anyway.
+// Reach records whether the API server answers, by observing the calls of a client.
 type Reach struct {
 	connections *connrotation.Dialer // nil without a client
 
-	mu    sync.Mutex
-	heard bool      // it has answered at least once
-	since time.Time // since when it has not answered; zero: it answers
-	err   string
-	// A resource that the server failed to serve, without a success since. A webhook or a storage
-	// version may be the cause; only a failure of a second resource counts against the server.
+	mu       sync.Mutex
+	answered bool      // the server has answered at least once
+	since    time.Time // since when it has not answered; zero: it answers
+	err      string
+	// failing is a resource that the server failed to serve at the time failed, without a success
+	// of any resource since. A webhook or a storage version may be the cause, so the server counts
+	// as unreachable only if a second resource fails.
 	failing string
 	failed  time.Time
 }
@@ -42,30 +43,30 @@ func (c *apiCalls) RoundTrip(q *http.Request) (*http.Response, error) {
 	switch {
 	case err != nil && errors.Is(q.Context().Err(), context.Canceled): // the caller cancelled
 	case err != nil:
-		c.reach.note(time.Now(), err.Error())
+		c.reach.record(time.Now(), err.Error())
 	case answer.StatusCode >= http.StatusInternalServerError:
-		c.reach.refused(time.Now(), resourceOf(q.URL.Path), answer.Status)
+		c.reach.recordFailure(time.Now(), resourceOf(q.URL.Path), answer.Status)
 	default:
-		c.reach.note(time.Now(), "")
+		c.reach.record(time.Now(), "")
 	}
 	return answer, err
 }
 
-// note records a call that was answered (err is empty) or not.
-func (r *Reach) note(now time.Time, err string) {
+// record records a call. err is empty if the server answered.
+func (r *Reach) record(now time.Time, err string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.err, r.failing = err, ""
 	switch {
 	case err == "":
-		r.heard, r.since = true, time.Time{}
+		r.answered, r.since = true, time.Time{}
 	case r.since.IsZero():
 		r.since = now
 	}
 }
 
-// refused records a reply that the server cannot serve a resource.
-func (r *Reach) refused(now time.Time, resource, status string) {
+// recordFailure records that the server replied that it cannot serve a resource.
+func (r *Reach) recordFailure(now time.Time, resource, status string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -95,8 +96,8 @@ func resourceOf(path string) string {
 	return strings.Join(f[:at], "/") + "/" + resource
 }
 
-// Reconnect closes all connections to the API server. Then client-go opens new ones, and watches
-// continue where they were. Without it, those from an address that the host has lost end only after
+// Reconnect closes all connections to the API server, so that client-go opens new ones, on which
+// watches continue. Without it, connections from an address that the host has lost end only after
 // lostTimeout.
 func (r *Reach) Reconnect() {
 	if r.connections != nil {
@@ -104,12 +105,14 @@ func (r *Reach) Reconnect() {
 	}
 }
 
+// Answers reports whether the API server answers.
 func (r *Reach) Answers() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.heard && r.since.IsZero()
+	return r.answered && r.since.IsZero()
 }
 
+// Report returns the state for a report of the process.
 func (r *Reach) Report() report.API {
 	r.mu.Lock()
 	defer r.mu.Unlock()

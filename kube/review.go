@@ -15,21 +15,21 @@ import (
 // Reviewer reviews bearer tokens of the metrics' clients.
 type Reviewer struct{ Client *kubeapi.Client }
 
-// MayGet reports whether the API server accepts a token, and whether its user may get a path that
-// is no resource.
+// MayGet reports whether the API server accepts a token, and whether its user may get a
+// non-resource path.
 func (r Reviewer) MayGet(ctx context.Context, token, path string) (valid, allowed bool, err error) {
-	who := authenticationv1.TokenReview{
+	authentication := authenticationv1.TokenReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"},
 		Spec:     authenticationv1.TokenReviewSpec{Token: token},
 	}
-	if err := r.create(ctx, "/apis/authentication.k8s.io/v1/tokenreviews", &who); err != nil {
+	if err := r.create(ctx, "/apis/authentication.k8s.io/v1/tokenreviews", &authentication); err != nil {
 		return false, false, fmt.Errorf("review a token: %w", err)
 	}
-	if !who.Status.Authenticated {
+	if !authentication.Status.Authenticated {
 		return false, false, nil
 	}
-	user := who.Status.User
-	may := authorizationv1.SubjectAccessReview{
+	user := authentication.Status.User
+	access := authorizationv1.SubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"},
 		Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: map[string]authorizationv1.ExtraValue{},
@@ -37,17 +37,17 @@ func (r Reviewer) MayGet(ctx context.Context, token, path string) (valid, allowe
 		},
 	}
 	for k, v := range user.Extra {
-		may.Spec.Extra[k] = authorizationv1.ExtraValue(v)
+		access.Spec.Extra[k] = authorizationv1.ExtraValue(v)
 	}
-	if err := r.create(ctx, "/apis/authorization.k8s.io/v1/subjectaccessreviews", &may); err != nil {
+	if err := r.create(ctx, "/apis/authorization.k8s.io/v1/subjectaccessreviews", &access); err != nil {
 		return true, false, fmt.Errorf("review the access of %s: %w", user.Username, err)
 	}
-	return true, may.Status.Allowed, nil
+	return true, access.Status.Allowed, nil
 }
 
-// create creates a review, and reads the server's version of it. Package kubeapi does not know
-// these types. The client of Leases has no limit that is shared with other work: whoever reaches
-// the port of metrics causes reviews, which must not delay the rest.
+// create creates a review, and reads the result. Package kubeapi does not know these types. It uses
+// the client of Leases, whose rate limit is not shared: every client of the metrics port causes
+// reviews, which must not delay other work.
 func (r Reviewer) create(ctx context.Context, path string, review any) error {
 	body, err := json.Marshal(review)
 	if err != nil {
