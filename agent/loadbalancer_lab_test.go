@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,8 +14,11 @@ import (
 )
 
 // announcedBy is a LoadBalancerPool with a status as the controller writes it: a node announces the
-// addresses of the Service balanced.
-func announcedBy(node string) string {
+// addresses of the Service balanced, and the previous ones did.
+func announcedBy(node string, previous ...string) string {
+	for i, p := range previous {
+		previous[i] = fmt.Sprintf(`{node: %s, until: "2026-01-01T00:00:00Z"}`, p)
+	}
 	return fmt.Sprintf(`apiVersion: hairpin.dev/v1alpha1
 kind: LoadBalancerPool
 metadata: {name: edge, creationTimestamp: "2026-01-01T00:00:00Z"}
@@ -23,9 +27,9 @@ status:
   inUse: 2
   available: 24
   addresses:
-  - {address: 172.18.0.55, services: [default/balanced], node: %[1]s}
-  - {address: "fc00:f853:ccd::55", services: [default/balanced], node: %[1]s}
-`, node)
+  - {address: 172.18.0.55, services: [default/balanced], node: %[1]s, previous: [%[2]s]}
+  - {address: "fc00:f853:ccd::55", services: [default/balanced], node: %[1]s, previous: [%[2]s]}
+`, node, strings.Join(previous, ", "))
 }
 
 // withConnections opens long connections to addresses and new ones all the time. end waits for a
@@ -57,9 +61,17 @@ func withConnections(t *testing.T, client lab.Place, addresses []string, port ui
 	}
 }
 
+// setPorts sets the source ports of later connections. A node may have an ended connection with
+// ports of a connection that is open through another node; then the open one is not forwarded.
+func setPorts(t *testing.T, client *lab.Host, ports string) {
+	t.Helper()
+	_, err := client.Exec(t.Context(), "sysctl", "-qw", "net.ipv4.ip_local_port_range="+ports)
+	noError(t, err)
+}
+
 // TestLoadBalancerAddress: a machine outside reaches a Service by its load balancer addresses, at
 // the MAC of the node that announces them, and at no other port. No connection fails or breaks when
-// another node announces them.
+// another node announces them, even if that node's agent restarts and a third node follows.
 func TestLoadBalancerAddress(t *testing.T) {
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
 		for _, engine := range []string{cluster.EngineOVN, cluster.EngineOpenFlow} {
@@ -87,9 +99,9 @@ func testLoadBalancerAddress(t *testing.T, mode, engine string) {
 			t.Errorf("%s answers, and no node announces it", a)
 		}
 	}
-	at := func(node, mac string) {
+	at := func(node, mac string, previous ...string) {
 		t.Helper()
-		put(t, l, "pool.yaml", announcedBy(node))
+		put(t, l, "pool.yaml", announcedBy(node, previous...))
 		failed, last := 0, ""
 		for _, a := range balancer {
 			to := netip.AddrPortFrom(netip.MustParseAddr(a), 80)
@@ -112,6 +124,18 @@ func testLoadBalancerAddress(t *testing.T, mode, engine string) {
 	at("node-c", "02:42:ac:12:00:05")
 	at("node-b", "02:42:ac:12:00:04") // again, while the first move lasts
 	keeps()
+	setPorts(t, client, "40000 49999")
+	keeps = withConnections(t, client, balancer, 80)
+	at("node-c", "02:42:ac:12:00:05", "node-b")
+	setPorts(t, client, "50000 60999")
+	later := withConnections(t, client, balancer, 80)
+	noError(t, l.Node("node-c").Restart(t.Context(), agent, syscall.SIGKILL))
+	waitWell(t, l.Node("node-c"))
+	at("node-a", "02:42:ac:12:00:03", "node-c", "node-b")
+	noError(t, l.Node("node-a").Restart(t.Context(), agent, syscall.SIGKILL))
+	waitWell(t, l.Node("node-a"))
+	keeps()
+	later()
 	for _, a := range balancer {
 		if get(netip.AddrPortFrom(netip.MustParseAddr(a), 8081)) == "" { // the nodes listen there
 			t.Errorf("%s answers at a port that no Service has", a)

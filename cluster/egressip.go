@@ -31,8 +31,12 @@ type EgressIP struct {
 
 	// Assigned is the status: which node has which address. Sorted, at most once per address.
 	Assigned []Assignment
+	// Previous are nodes that announced a load balancer address before, and may have open
+	// connections to it, by the status of the pool. Sorted.
+	Previous []Assignment
 	// Moving are addresses that move between two live nodes: both translate for a time. So does the
-	// previous node of an address that moves to no node (To is empty). Only an agent sets it.
+	// previous node of an address that moves to no node (To is empty). A load balancer address
+	// moves from every node that may have open connections to it. Only an agent sets it.
 	Moving     []Move
 	Conditions []metav1.Condition
 	// Claimed are addresses at which an older Service is served.
@@ -63,6 +67,8 @@ type Move struct {
 	// Early reports that pods are not routed to the new node yet, nor will be in a moment: its OVN
 	// may not translate yet.
 	Early bool
+	// Lost reports that From seems dead. Nothing of a load balancer address is forwarded to it.
+	Lost bool
 }
 
 // Compare orders by address and node.

@@ -52,6 +52,14 @@ func (w unseen[O, S]) current(object O, has, want *S, same func(a, b *S) bool, n
 	return same(has, want) || w.seen == object && same(&w.status, want) && now.Before(w.until)
 }
 
+// newest returns the object's status, or the one that was written since.
+func (w unseen[O, S]) newest(object O, has *S, now time.Time) *S {
+	if w.seen == object && now.Before(w.until) {
+		return &w.status
+	}
+	return has
+}
+
 // egressIPs reconciles EgressIPs for the leader: it assigns their addresses to nodes and writes
 // their status.
 type egressIPs struct {
@@ -71,7 +79,10 @@ type egressIPs struct {
 }
 
 // announcer is the node that announces an address, or why none does.
-type announcer struct{ node, message string }
+type announcer struct {
+	node, message string
+	only          bool // no pods leave with the address
+}
 
 // writtenStatus is an assignment that the watch may not show yet. Until the watch shows it, it
 // replaces the status in the Snapshot, so that the decision is not made again.
@@ -167,10 +178,10 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 // recordAnnouncers records the node of each address, or why there is none.
 func (g *egressIPs) recordAnnouncers(a assign.Decision) {
 	for _, r := range a.Refused {
-		g.announcers[r.Address] = announcer{message: r.Message}
+		g.announcers[r.Address] = announcer{message: r.Message, only: a.EgressIP.OnlyAnnounced()}
 	}
 	for _, x := range a.Items {
-		g.announcers[x.Address] = announcer{node: x.Node}
+		g.announcers[x.Address] = announcer{node: x.Node, only: a.EgressIP.OnlyAnnounced()}
 	}
 }
 

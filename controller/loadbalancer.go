@@ -20,6 +20,7 @@ import (
 	"hairpin/api/v1alpha1"
 	"hairpin/cluster"
 	"hairpin/plan/assign"
+	"hairpin/retry"
 	"hairpin/watch"
 )
 
@@ -69,6 +70,7 @@ func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
 	}
 	given, uses := assign.LoadBalancers(b.withWritten(s, now))
 	var changes []func() error
+	var again time.Duration
 	byOwner := map[cluster.Owner]*cluster.LoadBalancer{}
 	for i, a := range given {
 		for _, r := range a.Refused {
@@ -93,12 +95,14 @@ func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
 		}
 		p := s.Pools[i]
 		status := b.statusOf(s, u, byOwner)
+		again = retry.Sooner(again, addPrevious(b.pools[p.Owner].newest(p, &p.Status, now), &status,
+			b.egress.announcers, b.egress.prober.Unreachable(), now))
 		if b.pools[p.Owner].current(p, &p.Status, &status, sameStatus, now) {
 			continue
 		}
 		changes = append(changes, func() error { return b.writePool(ctx, p, status, now) })
 	}
-	return problems, uses, b.write(ctx, changes)
+	return problems, uses, retry.Sooner(again, b.write(ctx, changes))
 }
 
 // withWritten replaces statuses that the watch has not updated since the write with the written
@@ -204,6 +208,49 @@ func (b *loadBalancers) statusOf(s *cluster.Snapshot, u assign.PoolUse,
 		meta.SetStatusCondition(&status.Conditions, c)
 	}
 	return status
+}
+
+// openFor is how long a node that an address has left gets packets of open connections.
+const openFor = 5 * time.Minute
+
+// Limits of previous nodes: of an address, and of a pool, because etcd limits the size of objects.
+const (
+	mostPrevious       = 4
+	mostPreviousOfPool = 1024
+)
+
+// addPrevious adds the previous nodes of load balancer addresses to the status that follows another
+// one, and returns when the next entry expires. It adds no node that seems dead: clients of lost
+// connections should get a reset soon.
+func addPrevious(was, is *v1alpha1.LoadBalancerPoolStatus, at map[netip.Addr]announcer, dead map[string]bool,
+	now time.Time) (again time.Duration) {
+	had, left := map[string]*v1alpha1.PoolAddress{}, mostPreviousOfPool
+	for i := range was.Addresses {
+		had[was.Addresses[i].Address] = &was.Addresses[i]
+	}
+	for i := range is.Addresses {
+		x := &is.Addresses[i]
+		last := had[x.Address]
+		if a, err := netip.ParseAddr(x.Address); err != nil || last == nil || !at[a].only {
+			continue
+		}
+		most := min(mostPrevious, left)
+		if n := last.Node; n != "" && n != x.Node && !dead[n] && most > 0 {
+			until := metav1.NewTime(now.Add(openFor).Truncate(time.Second))
+			x.Previous = append(x.Previous, v1alpha1.PreviousNode{Node: n, Until: until})
+		}
+		for _, p := range last.Previous {
+			ends := p.Until.Sub(now) // by the clock of another controller, possibly
+			if ends > 0 && ends < 2*openFor && p.Node != x.Node && p.Node != last.Node && len(x.Previous) < most {
+				x.Previous = append(x.Previous, p)
+			}
+		}
+		for _, p := range x.Previous {
+			again = retry.Sooner(again, p.Until.Sub(now))
+		}
+		left -= len(x.Previous)
+	}
+	return again
 }
 
 func sameStatus(a, b *v1alpha1.LoadBalancerPoolStatus) bool {

@@ -83,13 +83,32 @@ func hasEvent(t *testing.T, client kubernetes.Interface, name, reason, says stri
 	})
 }
 
-// poolStatus returns the status of a pool: "172.18.0.50 default/x on a; 1 used, 9 free".
-func poolStatus(t *testing.T, client kubernetes.Interface, name string) string {
+// poolOf returns a pool.
+func poolOf(t *testing.T, client kubernetes.Interface, name string) (p v1alpha1.LoadBalancerPool) {
 	t.Helper()
 	text, err := raw(t, client, "GET", watch.PoolPath()+"/"+name, "")
 	noError(t, err)
-	var p v1alpha1.LoadBalancerPool
 	noError(t, json.Unmarshal(text, &p))
+	return p
+}
+
+// previous returns the previous nodes of the first address of a pool.
+func previous(t *testing.T, client kubernetes.Interface, name string) string {
+	t.Helper()
+	var nodes []string
+	for _, p := range poolOf(t, client, name).Status.Addresses[0].Previous {
+		nodes = append(nodes, p.Node)
+		if left := time.Until(p.Until.Time); left < 3*time.Minute || left > 5*time.Minute {
+			t.Error(p.Node, "is a previous node for another", left)
+		}
+	}
+	return strings.Join(nodes, " ")
+}
+
+// poolStatus returns the status of a pool: "172.18.0.50 default/x on a; 1 used, 9 free".
+func poolStatus(t *testing.T, client kubernetes.Interface, name string) string {
+	t.Helper()
+	p := poolOf(t, client, name)
 	var words []string
 	for _, x := range p.Status.Addresses {
 		on := "on " + x.Node
@@ -189,6 +208,7 @@ func TestControllerLoadBalancers(t *testing.T) {
 			valid)
 	}
 	on("b")
+	is(previous, "edge", "a")
 	_, err = raw(t, c, "PATCH", watch.PoolPath()+"/edge", `{"spec":{"nodeSelector":{"matchLabels":{"edge":"yes"}}}}`)
 	noError(t, err)
 	soon(t, 30*time.Second, func() string {
@@ -198,10 +218,12 @@ func TestControllerLoadBalancers(t *testing.T) {
 		}
 		return got
 	})
+	is(previous, "edge", "b a")
 	_, err = c.CoreV1().Nodes().Patch(t.Context(), "a", types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"edge":"yes"}}}`), metav1.PatchOptions{})
 	noError(t, err)
 	on("a") // it is cordoned, and there is no other
+	is(previous, "edge", "b")
 
 	// What is deleted is free.
 	for _, name := range []string{"y", "z"} {

@@ -239,6 +239,80 @@ func TestAnnouncedMoves(t *testing.T) {
 	}
 }
 
+// TestAnnouncedMovesOfThree: three nodes had a load balancer address lately, and one of them seems
+// dead. The others forward packets of unknown connections to each other. They drop those that any
+// of the three sent.
+func TestAnnouncedMovesOfThree(t *testing.T) {
+	for mode, bridge := range map[string]bool{cluster.ModeShared: true, cluster.ModeDetached: false} {
+		w := announcedIn(t, mode, true, true)
+		e := w.Snapshot.EgressIPs[0]
+		for _, a := range e.Addresses {
+			e.Moving = append(e.Moving, cluster.Move{Address: a, From: "node-a", To: "node-c"})
+		}
+		for _, lost := range []string{"", "node-a"} {
+			for i := range e.Moving {
+				e.Moving[i].Lost = e.Moving[i].From == lost
+			}
+			for _, n := range w.Snapshot.Nodes {
+				var to, drops []string
+				state, _ := plan.Node(w.Snapshot, n.Name)
+				if bridge {
+					to, drops = peerFlows(state, w.Snapshot)
+				} else {
+					to, drops = peerRules(state, w.Snapshot)
+				}
+				var peers []string
+				for _, p := range w.Snapshot.Nodes {
+					if p.Name != n.Name {
+						peers = append(peers, p.Name)
+					}
+				}
+				want := slices.DeleteFunc(slices.Clone(peers), func(p string) bool { return p == lost })
+				if !slices.Equal(to, want) || !slices.Equal(drops, peers) {
+					t.Errorf("%s on %s, %q lost: forwarded to %q, not %q; dropped from %q", mode, n.Name, lost, to, want,
+						drops)
+				}
+			}
+		}
+	}
+}
+
+// peerFlows returns the nodes to which one flow for 172.18.0.55 forwards packets, and those from
+// which flows of its table drop them.
+func peerFlows(state datapath.State, s *cluster.Snapshot) (to, drops []string) {
+	for _, n := range s.Nodes {
+		for _, f := range state.Bridge.Flows.All() {
+			if f.Bridge != claims.ServiceBridge || f.Table != pipeline.SvcServiceConntrack ||
+				f.Match.TCPFlags != flow.NoSYN || f.Match.Dst != netip.MustParsePrefix("172.18.0.55/32") ||
+				f.Match.CTState.Set&flow.CTNew == 0 {
+				continue
+			}
+			if slices.Contains(f.Actions, flow.Action(flow.SetEthDst{MAC: n.Gateway.MAC})) {
+				to = append(to, n.Name)
+			}
+			if f.Match.EthSrc == n.Gateway.MAC {
+				drops = append(drops, n.Name)
+			}
+		}
+	}
+	return to, drops
+}
+
+// peerRules is peerFlows for the rules of nft.
+func peerRules(state datapath.State, s *cluster.Snapshot) (to, drops []string) {
+	for _, n := range s.Nodes {
+		for _, r := range state.NFT[nft.IP].Chains[plannode.ChainMoves].Rules {
+			if d, is := r.Do.(nft.Dup); is && n.HasAddress(d.To) {
+				to = append(to, n.Name)
+			}
+			if slices.Contains(r.Matches, nft.Match(nft.EtherSrc{MAC: n.Links[0].MAC})) {
+				drops = append(drops, n.Name)
+			}
+		}
+	}
+	return to, drops
+}
+
 // forwarded checks which packets to an address the two nodes forward by a flow in a table.
 func forwarded(t *testing.T, before, now walk.World, to netip.Addr, bridge string, table uint8) {
 	t.Helper()

@@ -73,6 +73,17 @@ type PoolAddress struct {
 	// Message then has the reason.
 	Node    string `json:"node,omitempty"`
 	Message string `json:"message,omitempty"`
+	// Previous are nodes that announced the address before Node, the last one first. They may have
+	// open connections to it, so Node forwards packets of connections that it does not know to
+	// them.
+	Previous []PreviousNode `json:"previous,omitempty"`
+}
+
+// PreviousNode is a node that announced an address.
+type PreviousNode struct {
+	Node string `json:"node"`
+	// Until is when the controller removes the entry, by its own clock.
+	Until metav1.Time `json:"until"`
 }
 
 // LoadBalancerPoolList is a list of LoadBalancerPools.
@@ -115,6 +126,7 @@ func (p *LoadBalancerPool) DeepCopyInto(out *LoadBalancerPool) {
 	out.Status.Addresses = slices.Clone(p.Status.Addresses)
 	for i := range out.Status.Addresses {
 		out.Status.Addresses[i].Services = slices.Clone(p.Status.Addresses[i].Services)
+		out.Status.Addresses[i].Previous = slices.Clone(p.Status.Addresses[i].Previous)
 	}
 	out.Status.Conditions = slices.Clone(p.Status.Conditions)
 }

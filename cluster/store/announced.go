@@ -59,6 +59,9 @@ func (s *Store) withAnnounced(egressIPs []*cluster.EgressIP, pools []*cluster.Po
 			} else {
 				e.Service.Announced.Message = x.Message
 			}
+			for _, n := range x.Previous {
+				e.Previous = append(e.Previous, cluster.Assignment{Address: a, Node: n.Node})
+			}
 		}
 	}
 	if len(of) == 0 {
@@ -102,6 +105,7 @@ func (s *Store) servedAt(owner cluster.Owner, a netip.Addr) bool {
 func (s *Store) completeAnnounced(e *cluster.EgressIP) {
 	slices.SortFunc(e.Addresses, netip.Addr.Compare)
 	slices.SortFunc(e.Assigned, cluster.Assignment.Compare)
+	slices.SortFunc(e.Previous, cluster.Assignment.Compare)
 	e.Service.OnlyOn = cluster.LocalNodes(s.frontends.of[e.Owner])
 	if len(e.Service.Nodes.Requirements) == 0 {
 		e.Service.Announced.SkipsExcluded = slices.ContainsFunc(s.nodes.all(),

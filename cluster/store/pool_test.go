@@ -177,6 +177,8 @@ func TestAnnounced(t *testing.T) {
 	mine := func() *v1alpha1.LoadBalancerPool { return pool("a", 1, "192.0.2.0/24") }
 	selecting := announcing(mine(), "192.0.2.1", "worker", "default/web")
 	selecting.Spec.NodeSelector.MatchLabels = map[string]string{"edge": "yes"}
+	moved := announcing(mine(), "192.0.2.1", "worker", "default/web")
+	moved.Status.Addresses[0].Previous = []v1alpha1.PreviousNode{{Node: "second"}, {Node: "first"}}
 	for _, c := range []struct {
 		name string
 		also []any
@@ -184,6 +186,8 @@ func TestAnnounced(t *testing.T) {
 	}{
 		{"announced", []any{served, announcing(mine(), "192.0.2.1", "worker", "default/web")},
 			"Service/default/web [192.0.2.1] [{192.0.2.1 worker}] [] 0"},
+		{"moved", []any{served, moved}, "Service/default/web [192.0.2.1] [{192.0.2.1 worker}] [] 0 " +
+			"after [{192.0.2.1 first} {192.0.2.1 second}]"},
 		{"no node yet", []any{served, announcing(mine(), "192.0.2.1", "", "default/web")},
 			"Service/default/web [192.0.2.1] [] [] 0"},
 		{"nodes of the pool", []any{served, selecting}, "Service/default/web [192.0.2.1] [{192.0.2.1 worker}] [] 1"},
@@ -216,6 +220,9 @@ func TestAnnounced(t *testing.T) {
 					got += fmt.Sprint(e.Owner, " ", e.Addresses, e.Assigned, e.Service.OnlyOn, " ",
 						len(e.Service.Nodes.Requirements))
 					announced = e
+					if e.Previous != nil {
+						got += fmt.Sprint(" after ", e.Previous)
+					}
 				}
 			}
 			if got != c.want {

@@ -141,6 +141,7 @@ func (v *View) OnClaim(now time.Time, c wire.Claim) (defend bool) {
 	case v.moving(now, c.Address): // both have it, and the new node is right
 		return at == v.node
 	case at == v.node && v.alone:
+		v.hadAlso(now, c.Address, other)
 		return true
 	case at == v.node:
 		v.Verify(e, c.Address, other)
@@ -152,7 +153,7 @@ func (v *View) OnClaim(now time.Time, c wire.Claim) (defend bool) {
 // a load balancer address leaves on its old node takes longer.
 func (v *View) moving(now time.Time, a netip.Addr) bool {
 	m := v.moves[a]
-	return m != nil && now.Sub(m.begun) < moveEnds
+	return m != nil && !m.had && now.Sub(m.begun) < moveEnds
 }
 
 // OnVerdict handles a verdict. It reports whether this node should announce the address again.
@@ -165,6 +166,7 @@ func (v *View) OnVerdict(now time.Time, w Verdict) (defend bool) {
 	case w.node == v.node, was && w.node == "" && now.Sub(y.claimed) >= v.abandonedAfter(y.to):
 		delete(v.released, w.Address)
 		v.stale = v.stale || was
+		v.hadAlso(now, w.Address, w.claimer)
 		return true
 	case was:
 		return false

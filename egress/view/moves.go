@@ -33,6 +33,7 @@ type movement struct {
 	begun    time.Time
 	planned  bool // the old node may no longer carry it, so the move does not imply that it died
 	rerouted bool
+	had      bool // hadAlso: the status of the nodes has not changed
 }
 
 // ends returns how long the move lasts.
@@ -170,18 +171,23 @@ func (v *View) letGo(now time.Time, s *cluster.Snapshot, e *cluster.EgressIP, it
 	}
 }
 
-// withMoves returns, for an EgressIP, the nodes to which pods are routed, and the moves. It omits
-// moves of load balancer addresses from nodes that seem dead: their clients should get a reset
-// soon.
+// withMoves returns, for an EgressIP, the nodes to which pods are routed, and the moves.
 func (v *View) withMoves(e *cluster.EgressIP, items []cluster.Assignment,
 	lost map[string]bool) (list []cluster.Assignment, moving []cluster.Move) {
+	if e.OnlyAnnounced() {
+		for _, a := range items {
+			moving = append(moving, v.movesTo(e, a, lost)...)
+		}
+		return items, moving
+	}
+	early := takenOverFrom(e.Assigned, items, lost)
 	if len(v.moves) == 0 {
-		return items, nil
+		return items, early
 	}
 	list = slices.Clone(items)
 	for i, a := range list {
 		m := v.moves[a.Address]
-		if m == nil || m.was.Owner != e.Owner || a.Node == m.From || e.OnlyAnnounced() && lost[m.From] {
+		if m == nil || m.was.Owner != e.Owner || a.Node == m.From {
 			continue
 		}
 		switch {
@@ -199,7 +205,44 @@ func (v *View) withMoves(e *cluster.EgressIP, items []cluster.Assignment,
 			moving = append(moving, m.Move)
 		}
 	}
-	return list, moving
+	return list, append(moving, early...)
+}
+
+// movesTo returns the moves of a load balancer address to its node from all others that may have
+// open connections to it: the node by the status, the previous ones, and those of a move that this
+// agent knows. Nothing is forwarded to one that seems dead: its clients should get a reset soon.
+// But the node by the status may be alive (doubtFor).
+func (v *View) movesTo(e *cluster.EgressIP, at cluster.Assignment, lost map[string]bool) (moving []cluster.Move) {
+	status := e.NodeOf(at.Address)
+	nodes := []string{status}
+	for _, p := range e.Previous {
+		if p.Address == at.Address {
+			nodes = append(nodes, p.Node)
+		}
+	}
+	if m := v.moves[at.Address]; m != nil && m.was.Owner == e.Owner {
+		nodes = append(nodes, m.From, m.To)
+	}
+	slices.Sort(nodes)
+	for _, n := range slices.Compact(nodes) {
+		if n != at.Node && n != "" {
+			moving = append(moving, cluster.Move{Address: at.Address, From: n, To: at.Node,
+				Lost: lost[n] && (n != status || v.dead[n])})
+		}
+	}
+	return moving
+}
+
+// hadAlso records that another node had a load balancer address of this node for a time, and so has
+// connections of it: it considered this node dead.
+func (v *View) hadAlso(now time.Time, a netip.Addr, other string) {
+	for _, e := range v.Base.EgressIPs {
+		if e.OnlyAnnounced() && e.NodeOf(a) == v.node {
+			v.moves[a] = &movement{Move: cluster.Move{Address: a, From: other, To: v.node}, was: e, begun: now,
+				rerouted: true, had: true}
+			v.stale = true
+		}
+	}
 }
 
 // ended returns the deleted EgressIPs of which this node still has an address.

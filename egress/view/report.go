@@ -42,7 +42,7 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 			case r.Node != status:
 				r.Why = "the status still says " + cmp.Or(status, "nobody")
 			case m >= 0 && e.OnlyAnnounced():
-				r.Why = e.Moving[m].From + " continues its open connections"
+				r.Why = continuing(e, x)
 			case m >= 0:
 				r.Why = fmt.Sprintf("moves from %s to %s", e.Moving[m].From, e.Moving[m].To)
 			default: // may have no endpoint
@@ -56,6 +56,21 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 		}
 	}
 	return list
+}
+
+// continuing returns which nodes continue their open connections to a load balancer address; empty
+// if none.
+func continuing(e *cluster.EgressIP, x netip.Addr) string {
+	var nodes []string
+	for _, m := range e.Moving {
+		if m.Address == x && !m.Lost {
+			nodes = append(nodes, m.From)
+		}
+	}
+	if len(nodes) == 0 {
+		return ""
+	}
+	return "its open connections continue on " + strings.Join(nodes, ",")
 }
 
 // advertised returns the nodes that announce an address by BGP, or how many if they are many.

@@ -22,6 +22,10 @@ const (
 	// moved a node's addresses by then, the controller is right. A controller may have died
 	// together with the node: its Lease must expire first.
 	aheadFor = kube.LeaseDuration + 5*time.Second
+	// doubtFor is how long a node that seems dead may be alive. For so long, packets of open
+	// connections to its load balancer addresses are forwarded to it, unless the controller has
+	// moved them. Clients of connections that are lost get a reset that much later.
+	doubtFor = 5 * time.Second
 	// yieldCheck is the interval at which a node checks whether a released address is its own.
 	yieldCheck = 2 * time.Second
 	// conflictFor is how long a foreign machine with an egress address is reported.
@@ -41,7 +45,8 @@ type View struct {
 	Verify verifies
 
 	Base, out     *cluster.Snapshot
-	lost          map[string]bool // the unreachable nodes of out
+	lost, dead    map[string]bool // the unreachable nodes of out; dead: for doubtFor at least
+	lostSince     map[string]time.Time
 	ahead         map[string]time.Time
 	distrust      map[string]bool // nodes whose unreachability is ignored until they reply again
 	released      map[netip.Addr]releasedAddress
@@ -85,7 +90,7 @@ type madeEgressIP struct{ base, out *cluster.EgressIP }
 func New(node string, p Nodes, asked func() bool, alone bool, log *slog.Logger) *View {
 	return &View{
 		node: node, log: log, prober: p, asked: asked, alone: alone, ahead: map[string]time.Time{},
-		distrust: map[string]bool{},
+		distrust: map[string]bool{}, lostSince: map[string]time.Time{},
 		released: map[netip.Addr]releasedAddress{}, foreignClaims: map[netip.Addr]foreignClaim{},
 		moves: map[netip.Addr]*movement{}, made: map[cluster.Owner]madeEgressIP{},
 	}
@@ -105,9 +110,10 @@ func (v *View) Correct(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot, t
 	} else {
 		again = retry.Sooner(again, v.ageMoves(now, lost))
 	}
-	again = retry.Sooner(again, v.ageClaims(now, s))
-	if fresh || v.stale || !maps.Equal(lost, v.lost) {
-		v.Base, v.lost, v.stale = s, lost, false
+	dead, wait := v.ageLost(now, lost)
+	again = retry.Sooner(again, wait, v.ageClaims(now, s))
+	if fresh || v.stale || !maps.Equal(lost, v.lost) || !maps.Equal(dead, v.dead) {
+		v.Base, v.lost, v.dead, v.stale = s, lost, dead, false
 		v.out = v.overlay(now, s, lost)
 		again = retry.Sooner(again, v.ageMoves(now, lost)) // moves that letGo started
 		v.nextAsk = time.Time{}
@@ -194,6 +200,23 @@ func (v *View) believed(now time.Time, s *cluster.Snapshot) (map[string]bool, ti
 	return lost, again
 }
 
+// ageLost returns the nodes that have seemed dead for doubtFor, and when there may be another one.
+func (v *View) ageLost(now time.Time, lost map[string]bool) (dead map[string]bool, again time.Duration) {
+	maps.DeleteFunc(v.lostSince, func(n string, _ time.Time) bool { return !lost[n] })
+	dead = map[string]bool{}
+	for n := range lost {
+		if _, is := v.lostSince[n]; !is {
+			v.lostSince[n] = now
+		}
+		if wait := v.lostSince[n].Add(doubtFor).Sub(now); wait > 0 {
+			again = retry.Sooner(again, wait)
+		} else {
+			dead[n] = true
+		}
+	}
+	return dead, again
+}
+
 // treatAsAlive treats a node as alive although it does not reply.
 func (v *View) treatAsAlive(node string) {
 	v.log.Warn("node is alive after all", "target", node)
@@ -219,18 +242,13 @@ func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool)
 	}
 	list, made, same := slices.Concat(s.EgressIPs, v.ended(s)), map[cluster.Owner]madeEgressIP{}, true
 	for i, e := range list {
-		items, moving := e.Assigned, []cluster.Move(nil)
+		items := e.Assigned
 		if i < len(decided) {
 			items = takenOver(e, decided[i].Items, lost)
 		}
-		var early []cluster.Move
-		if !e.OnlyAnnounced() { // see withMoves
-			early = takenOverFrom(e.Assigned, items, lost)
-		}
 		items = v.withoutReleased(items)
 		v.letGo(now, s, e, items)
-		items, moving = v.withMoves(e, items, lost)
-		moving = append(moving, early...)
+		items, moving := v.withMoves(e, items, lost)
 		if slices.Equal(items, e.Assigned) && len(moving) == 0 {
 			continue
 		}

@@ -110,6 +110,9 @@ func (s *seen) is(after time.Duration, snapshot *cluster.Snapshot, want string) 
 		if m.Early {
 			word += " early"
 		}
+		if m.Lost {
+			word += " lost"
+		}
 		words = append(words, word)
 	}
 	if got := strings.Join(words, ", "); got != want {
@@ -260,15 +263,18 @@ func TestEgressMoves(t *testing.T) {
 	s.is(moveEnds, decidedBy(first), "")
 }
 
+// announcedOn is decidedBy for load balancer addresses.
+func announcedOn(items ...string) *cluster.Snapshot {
+	s := decidedBy(items...)
+	s.EgressIPs[0].Owner.Kind = "Service"
+	s.EgressIPs[0].Service = &cluster.EgressService{Announced: &cluster.Announced{}}
+	return s
+}
+
 // TestAnnouncedMoves: the new node of a load balancer address announces it at once. For minutes, it
-// knows which node has the earlier connections, unless that node seems dead.
+// knows which node has the earlier connections, and whether that node seems dead.
 func TestAnnouncedMoves(t *testing.T) {
-	on := func(items ...string) *cluster.Snapshot {
-		s := decidedBy(items...)
-		s.EgressIPs[0].Owner.Kind = "Service"
-		s.EgressIPs[0].Service = &cluster.EgressService{Announced: &cluster.Announced{}}
-		return s
-	}
+	on := announcedOn
 	before, after := on(first+" a"), on(first+" b")
 	const moving = first + " b, " + first + " a>b"
 	for _, node := range []string{"a", "b", "c"} {
@@ -289,16 +295,76 @@ func TestAnnouncedMoves(t *testing.T) {
 	s.is(0, before, first+" a")
 	s.is(0, after, moving)
 	s.lose("a")
-	s.is(time.Second, after, first+" b")
+	s.is(time.Second, after, moving+" lost")
 	s.lose()
 	s.is(time.Second, after, moving) // it was not dead
 	s = newSeen(t, "c")              // a takeover
 	s.is(0, before, first+" a")
 	s.lose("a")
-	s.is(time.Second, before, first+" b")
-	s.is(time.Second, after, first+" b")
+	s.is(time.Second, before, moving) // it may be alive
+	s.is(time.Second, after, moving+" lost")
 	s.lose()
 	s.is(time.Second, after, moving)
+}
+
+// TestAnnouncedPrevious: an agent that has just started knows from the status which nodes may have
+// open connections to a load balancer address.
+func TestAnnouncedPrevious(t *testing.T) {
+	base := announcedOn(first+" c", second+" b")
+	for _, n := range []string{"a", "b"} {
+		base.EgressIPs[0].Previous = append(base.EgressIPs[0].Previous,
+			cluster.Assignment{Address: netip.MustParseAddr(first), Node: n})
+	}
+	for _, node := range []string{"a", "b", "c"} {
+		s := newSeen(t, node)
+		s.is(0, base, first+" c, "+second+" b, "+first+" a>c, "+first+" b>c")
+		if s.again != 0 {
+			t.Error("the status does not expire here", s.again)
+		}
+		for _, why := range []string{"a,b", "b"} {
+			if r := Report(s.out, s.Base); r[0].Why != "its open connections continue on "+why {
+				t.Error(r)
+			}
+			s.lose("a")
+			s.is(time.Hour, base, first+" c, "+second+" b, "+first+" a>c lost, "+first+" b>c")
+		}
+		s.lose("c")
+		s.is(0, base, first+" b, "+second+" b, "+first+" a>b, "+first+" c>b")
+	}
+}
+
+// TestAnnouncedFalseTakeover: a node considers another one dead that is alive, and announces its
+// load balancer address for a time. Then each of them knows that the other one has connections.
+func TestAnnouncedFalseTakeover(t *testing.T) {
+	base := announcedOn(first + " a")
+	a, claim := netip.MustParseAddr(first), wire.Claim{Address: netip.MustParseAddr(first),
+		MAC: base.Nodes[1].Gateway.MAC}
+	taken, alive := newSeen(t, "b"), newSeen(t, "a")
+	taken.is(0, base, first+" a")
+	taken.lose("a")
+	taken.is(0, base, first+" b, "+first+" a>b")
+	taken.is(doubtFor-1, base, first+" b, "+first+" a>b")
+	taken.is(1, base, first+" b, "+first+" a>b lost")
+	alive.is(0, base, first+" a")
+	alive.OnClaim(alive.now, claim)
+	alive.is(0, base, first+" a") // another machine may claim it, with the MAC of a node
+	if !alive.OnVerdict(alive.now, Verdict{a, "b", "a"}) {
+		t.Error("it is not announced again")
+	}
+	claim.MAC = base.Nodes[0].Gateway.MAC
+	if taken.OnClaim(taken.now, claim) {
+		t.Error("it is defended")
+	}
+	for _, s := range []*seen{taken, alive} {
+		s.is(0, base, first+" a, "+first+" b>a")
+		s.is(announcedMoveEnds-1, base, first+" a, "+first+" b>a")
+		s.is(1, base, first+" a")
+	}
+	alive.OnVerdict(alive.now, Verdict{a, "b", ""}) // the API does not answer
+	alive.is(0, base, first+" b, "+first+" a>b")
+	alive.OnVerdict(alive.now, Verdict{a, "b", "a"})
+	alive.is(0, base, first+" a, "+first+" b>a")
+	alive.is(0, announcedOn(first+" c"), first+" c, "+first+" a>c") // a planned move
 }
 
 // TestEgressEnds: the node of an unassigned address continues for a time, also when the EgressIP is

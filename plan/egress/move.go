@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -44,8 +45,9 @@ func movingAddress(e *node.Env, x *cluster.EgressIP, f cluster.Family) netip.Add
 // packets that it does not know: if pods are routed to the new node at once, because the old one
 // seemed dead, neighbors may not know the new one yet. Packets that come back are dropped.
 //
-// Both nodes serve load balancer addresses at all times, so new connections need no other node. The
-// same is done with later packets of TCP connections that a node does not know.
+// All nodes serve load balancer addresses at all times, so new connections need no other node. The
+// same is done with later packets of TCP connections that a node does not know, between all nodes
+// that had the address lately.
 type Moves struct {
 	egressIPs []*cluster.EgressIP // at the last update
 	nodes     []*cluster.Node     // at the last update
@@ -70,6 +72,12 @@ func planMoves(e *node.Env, all []*cluster.EgressIP) datapath.State {
 	for _, x := range all {
 		b.Owner, h.owner = x.Owner, x.Owner
 		answer(b, x)
+		if x.OnlyAnnounced() {
+			for _, a := range x.Assigned {
+				planOpen(b, &h, x, a.Address)
+			}
+			continue
+		}
 		for _, m := range x.Moving {
 			if m.To == "" || m.From != e.Node.Name && m.To != e.Node.Name {
 				continue
@@ -82,28 +90,51 @@ func planMoves(e *node.Env, all []*cluster.EgressIP) datapath.State {
 			if m.From == e.Node.Name {
 				peerName = m.To
 			}
-			peer, known := networkEnd{}, false
-			if n := cluster.NodeNamed(e.Nodes, peerName); n != nil {
-				peer, known = networkEndOf(n, e.Config, x, m.Address)
+			peer := endsOf(e, x, m.Address, peerName)
+			if own.link != nil {
+				h.forwardUnknown(m.Address, own, peer, false)
+				continue
 			}
-			switch {
-			case x.OnlyAnnounced() && !known: // as without a move
-			case own.link != nil:
-				h.forwardUnknown(m.Address, own, peer, known, x.OnlyAnnounced())
-			case x.OnlyAnnounced():
-				forwardLater(b, m.Address, peer.mac)
-			default:
-				forwardUnknown(b, m.Address, peer.mac, known)
-				if known && x.Service != nil && e.HasExternalClients() {
-					forwardLater(b, m.Address, peer.mac)
-				}
-				if m.To == e.Node.Name && m.Early && known {
-					forwardAll(b, m.Address, peer.mac)
-				}
+			forwardUnknown(b, m.Address, peer)
+			if len(peer) > 0 && x.Service != nil && e.HasExternalClients() {
+				forwardLater(b, m.Address, peer)
+			}
+			if m.To == e.Node.Name && m.Early && len(peer) > 0 {
+				forwardAll(b, m.Address, peer[0].mac)
 			}
 		}
 	}
 	return datapath.State{Bridge: ovs.State{Flows: b.Flows}, NFT: h.tables}
+}
+
+// planOpen plans what the node does about open connections to a load balancer address: it forwards
+// packets of those that it does not know to all other nodes that may know them, one copy to each.
+func planOpen(b *node.Bridge, h *hostMoves, x *cluster.EgressIP, a netip.Addr) {
+	e, lost := b.Env, map[string]bool{}
+	for _, m := range x.Moving {
+		if m.Address == a {
+			lost[m.From], lost[m.To] = m.Lost, false
+		}
+	}
+	if _, involved := lost[e.Node.Name]; !involved {
+		return
+	}
+	delete(lost, e.Node.Name)
+	var peers []networkEnd
+	for _, name := range slices.Sorted(maps.Keys(lost)) {
+		for _, p := range endsOf(e, x, a, name) {
+			p.lost = lost[name]
+			peers = append(peers, p)
+		}
+	}
+	own, ok := networkEndOf(e.Node, e.Config, x, a)
+	switch {
+	case !ok || !slices.ContainsFunc(peers, networkEnd.forwards): // as without a move
+	case own.link != nil:
+		h.forwardUnknown(a, own, peers, true)
+	default:
+		forwardLater(b, a, peers)
+	}
 }
 
 // answer lets the gateway router answer for the addresses that the planned node carries.
@@ -131,6 +162,20 @@ type networkEnd struct {
 	link *cluster.HostLink // nil: the gateway bridge
 	mac  cluster.MAC
 	at   netip.Addr // the node's own address there
+	lost bool       // the node seems dead
+}
+
+// forwards reports whether packets may be forwarded to the node.
+func (n networkEnd) forwards() bool { return !n.lost }
+
+// endsOf returns another node's end of the network of an egress address, if it has one.
+func endsOf(e *node.Env, x *cluster.EgressIP, a netip.Addr, name string) []networkEnd {
+	if n := cluster.NodeNamed(e.Nodes, name); n != nil {
+		if end, ok := networkEndOf(n, e.Config, x, a); ok {
+			return []networkEnd{end}
+		}
+	}
+	return nil
 }
 
 // networkEndOf returns a node's end of the network of an egress address, or false if the node has
@@ -184,12 +229,13 @@ func unknownTo(a netip.Addr) []flow.Match {
 // forwardUnknown forwards packets of connections that this node does not know to the other node,
 // unless that node sent them. Packets that neither knows would also loop through the gateway router
 // and the host, which route them because neither has the address.
-func forwardUnknown(b *node.Bridge, a netip.Addr, to cluster.MAC, known bool) {
+func forwardUnknown(b *node.Bridge, a netip.Addr, peer []networkEnd) {
 	for _, m := range unknownTo(a) {
-		if !known {
+		if len(peer) == 0 {
 			b.Add(pipeline.GatewayUplinkConntrack, prioMoved, m, flow.Drop{})
 			continue
 		}
+		to := peer[0].mac
 		b.Add(pipeline.GatewayUplinkConntrack, prioMoved, m, flow.SetEthSrc{MAC: b.MAC}, flow.SetEthDst{MAC: to},
 			flow.InPort{})
 		m.EthSrc = to
@@ -213,18 +259,26 @@ func forwardAll(b *node.Bridge, a netip.Addr, to cluster.MAC) {
 }
 
 // forwardLater forwards later packets of TCP connections to Services at an address to the other
-// node if this node does not track them, unless that node sent them. The other node checks the
+// nodes if this node does not track them, unless one of them sent them. The other nodes check the
 // Service's source ranges.
-func forwardLater(b *node.Bridge, a netip.Addr, to cluster.MAC) {
+func forwardLater(b *node.Bridge, a netip.Addr, peers []networkEnd) {
+	forwards := []flow.Action{flow.SetEthSrc{MAC: b.MAC}}
+	for _, p := range peers {
+		if p.forwards() {
+			forwards = append(forwards, flow.SetEthDst{MAC: p.mac}, flow.InPort{})
+		}
+	}
 	later := flow.Match{Protocol: node.Vocab(cluster.FamilyOf(a)).L4[cluster.TCP], TCPFlags: flow.NoSYN,
 		Dst: node.HostPrefix(a)}
 	forward := func(bridge string, table uint8, priority, back uint16, m flow.Match, clear flow.CTBits) {
 		for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} {
 			m.CTState = flow.CTState{Set: bit | flow.CTTrk, Clear: clear}
-			b.AddTo(bridge, table, priority, m, flow.SetEthSrc{MAC: b.MAC}, flow.SetEthDst{MAC: to}, flow.InPort{})
+			b.AddTo(bridge, table, priority, m, forwards...)
 			sent := m
-			sent.EthSrc = to
-			b.AddTo(bridge, table, back, sent, flow.Drop{})
+			for _, p := range peers {
+				sent.EthSrc = p.mac
+				b.AddTo(bridge, table, back, sent, flow.Drop{})
+			}
 		}
 	}
 	if !b.Env.HasExternalClients() {
@@ -236,8 +290,10 @@ func forwardLater(b *node.Bridge, a netip.Addr, to cluster.MAC) {
 	// The userspace datapath knows the translation of invalid packets.
 	forward(claims.ServiceBridge, pipeline.SvcServiceConntrack, prioSvcMoved, prioSvcBack, later,
 		flow.CTDnat|flow.CTSnat)
-	// The source MAC must stay: the other node has recorded the MAC to which it replies.
-	later.EthSrc, later.EthDst = to, b.MAC
-	b.AddTo(claims.ServiceBridge, pipeline.SvcClassifier, prioPeer, later, flow.CT{Zone: claims.ZoneServices,
-		Table: pipeline.SvcServiceConntrack, NAT: flow.NAT{Kind: flow.NATUndo}})
+	// The source MAC must stay: the other nodes have recorded the MAC to which they reply.
+	for _, p := range peers {
+		later.EthSrc, later.EthDst = p.mac, b.MAC
+		b.AddTo(claims.ServiceBridge, pipeline.SvcClassifier, prioPeer, later, flow.CT{Zone: claims.ZoneServices,
+			Table: pipeline.SvcServiceConntrack, NAT: flow.NAT{Kind: flow.NATUndo}})
+	}
 }

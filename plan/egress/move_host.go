@@ -18,20 +18,22 @@ type hostMoves struct {
 	tables nft.State
 }
 
-// forwardUnknown forwards packets that this node does not know, unless the other node sent them.
+// forwardUnknown forwards packets that this node does not know, unless another node sent them.
 // later limits this to later packets of TCP connections.
-func (h *hostMoves) forwardUnknown(a netip.Addr, own, peer networkEnd, known, later bool) {
+func (h *hostMoves) forwardUnknown(a netip.Addr, own networkEnd, peers []networkEnd, later bool) {
 	var only []nft.Match
 	if later {
 		only = append(only, nft.NoSYN{})
 	}
-	if !known {
-		h.rule(a, own, nft.Drop{}, "moves: no node may know", only)
-		return
+	for _, p := range peers {
+		h.rule(a, own, nft.Drop{}, "moves: no loops", append(slices.Clone(only), nft.EtherSrc{MAC: p.mac}))
 	}
-	h.rule(a, own, nft.Drop{}, "moves: no loops", append(slices.Clone(only), nft.EtherSrc{MAC: peer.mac}))
-	h.rule(a, own, nft.Dup{To: peer.at, Device: own.link.Name}, "moves: the other node may know", only)
-	h.rule(a, own, nft.Drop{}, "moves: a copy is on its way", only)
+	for _, p := range peers {
+		if p.forwards() {
+			h.rule(a, own, nft.Dup{To: p.at, Device: own.link.Name}, "moves: another node may know", only)
+		}
+	}
+	h.rule(a, own, nft.Drop{}, "moves: no node may know, or a copy is on its way", only)
 }
 
 func (h *hostMoves) rule(a netip.Addr, own networkEnd, do nft.Statement, why string, more []nft.Match) {
