@@ -241,7 +241,7 @@ func (a *agent) reportServing() time.Duration {
 
 // reportOps adds health, listeners, the host's part, redirected packets and the API to a report.
 func (a *agent) reportOps(r *report.Report) {
-	r.Neglected = a.monitor.health.DataplaneError(time.Now())
+	r.Degraded = a.monitor.health.DataplaneError(time.Now())
 	r.Leaving = !a.monitor.health.Eligible()
 	r.Listeners = a.monitor.listeners.Report()
 	if p := a.host.scanner.Report.Load(); p != nil {

@@ -328,7 +328,7 @@ func (o *operated) apiAway(t *testing.T) {
 	noError(t, o.server.Stop())
 	took := eventually(t, 60*time.Second, "the agent says that the API is away", func() (bool, string) {
 		r := mustReport(t, p.node)
-		return r.API != nil && r.API.Away && !r.API.Since.IsZero(), fmt.Sprintf("%+v", r.API)
+		return r.API != nil && r.API.Unreachable && !r.API.Since.IsZero(), fmt.Sprintf("%+v", r.API)
 	})
 	t.Logf("known after %d ms: %s", took.Milliseconds(), mustReport(t, p.node).API.Error)
 	for _, path := range []string{"/livez", "/readyz", "/healthz"} {

@@ -70,7 +70,7 @@ func (w *monitoring) notReady() string {
 	if w.api.Answers() {
 		return ""
 	}
-	if r := w.api.Report(); r.Away {
+	if r := w.api.Report(); r.Unreachable {
 		return "the Kubernetes API does not answer since " + r.Since.UTC().Format(time.RFC3339) + ": " + r.Error
 	}
 	return "the Kubernetes API was not reached yet"

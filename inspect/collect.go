@@ -78,7 +78,7 @@ func kernelFiles() []string {
 // Collect writes an archive (tar, gzip) for the diagnosis of one node or all nodes. It has desired
 // state, real state, versions, counters and logs. It omits what looks like a secret, and reads no
 // file with credentials. The file of a failed request has the error. Collect then reports it on
-// errw, too, and returns report.ErrNotWell after it has written the archive.
+// errw, too, and returns report.ErrProblems after it has written the archive.
 func Collect(ctx context.Context, w io.Writer, errw io.Writer, c config.Config, o CollectOptions) error {
 	var list []member
 	var lacks []missing
@@ -99,7 +99,7 @@ func Collect(ctx context.Context, w io.Writer, errw io.Writer, c config.Config, 
 	}
 	printMissing(errw, lacks)
 	if len(lacks) > 0 {
-		return report.ErrNotWell
+		return report.ErrProblems
 	}
 	return nil
 }

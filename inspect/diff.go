@@ -32,7 +32,7 @@ type NodeDiff struct {
 func DiffOutputs() []string { return []string{"text", "wide", "json", "yaml"} }
 
 // Diff reads this node or all nodes back, and prints their differences from the desired state. A
-// nil error means that there are none. ErrNotWell means that a node differs or could not be
+// nil error means that there are none. ErrProblems means that a node differs or could not be
 // compared.
 func Diff(ctx context.Context, w io.Writer, c config.Config, o DiffOptions) error {
 	if _, err := datapath.ParseFilter(o.Systems, o.Object); err != nil {
@@ -53,7 +53,7 @@ func Diff(ctx context.Context, w io.Writer, c config.Config, o DiffOptions) erro
 		return o.notPlanned()
 	}
 	if slices.ContainsFunc(list, func(n NodeDiff) bool { return n.Error != "" || len(n.Differences) > 0 }) {
-		return report.ErrNotWell
+		return report.ErrProblems
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func Probe(ctx context.Context, w io.Writer, c config.Config, controller bool, w
 		return fmt.Errorf("probe: %w", err)
 	}
 	if answer.StatusCode != http.StatusOK {
-		return report.ErrNotWell
+		return report.ErrProblems
 	}
 	return nil
 }

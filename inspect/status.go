@@ -128,7 +128,7 @@ func (s *ClusterStatus) show(w io.Writer, o StatusOptions) error {
 	case err != nil:
 		return fmt.Errorf("print: %w", err)
 	case !s.healthy(), o.Wait == 0 && !s.well():
-		return report.ErrNotWell
+		return report.ErrProblems
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func TestStatusText(t *testing.T) {
 	bad := &report.Report{Node: "node-b", Version: "v2", Ready: true, Pods: 1, Services: 7, Restarts: 1,
 		Engine: "openflow", Parts: []report.Part{part("ovn", "refused\nand more")}, IsolatedPods: 1, NetworkPolicies: 3,
 		Switch: &report.Switch{Version: "3.5.0", Userspace: true, Faults: []string{"a", "b"}},
-		API:    &report.API{Away: true, Since: since, Error: "no route"}, Problems: []string{"Service/x: y"},
+		API:    &report.API{Unreachable: true, Since: since, Error: "no route"}, Problems: []string{"Service/x: y"},
 		Listeners: []report.Listener{{For: "metrics", Address: "127.0.0.1:1", Error: "in use"},
 			{For: "healthz", Address: "[::]:2"}}}
 	s := &ClusterStatus{Nodes: []NodeStatus{{"node-a", "", good}, {"node-b", "", bad},
@@ -83,8 +83,8 @@ hint: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known fault
 		t.Error("who is well?")
 	}
 	for i, spoil := range []func(*report.Report){
-		func(r *report.Report) { r.Ready = false }, func(r *report.Report) { r.Neglected = "x" },
-		func(r *report.Report) { r.API = &report.API{Away: true} },
+		func(r *report.Report) { r.Ready = false }, func(r *report.Report) { r.Degraded = "x" },
+		func(r *report.Report) { r.API = &report.API{Unreachable: true} },
 		func(r *report.Report) { r.Listeners = []report.Listener{{Error: "x"}} },
 		func(r *report.Report) { r.Parts = []report.Part{{}} },
 	} {
@@ -97,7 +97,7 @@ hint: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known fault
 	r := *good
 	r.Problems = []string{"Service/x: y"} // any tenant can cause one
 	s = &ClusterStatus{Nodes: []NodeStatus{{"node-a", "", &r}}}
-	for wait, want := range map[time.Duration]error{0: report.ErrNotWell, time.Minute: nil} {
+	for wait, want := range map[time.Duration]error{0: report.ErrProblems, time.Minute: nil} {
 		if err := s.show(io.Discard, StatusOptions{All: true, Wait: wait}); !errors.Is(err, want) {
 			t.Errorf("with a problem of an object, --wait=%s: %v, not %v", wait, err, want)
 		}

@@ -75,15 +75,15 @@ func (n *NodeStatus) rows() []row {
 	switch {
 	case !r.Ready:
 		agent.state = "not ready"
-	case r.Neglected != "":
-		agent.state, agent.err = "neglected", r.Neglected
+	case r.Degraded != "":
+		agent.state, agent.err = "neglected", r.Degraded
 	case r.Leaving:
 		agent.state, agent.err = "leaving", "the Node is being deleted, or about to be"
 	default:
 		agent.bad = false
 	}
 	list := []row{agent}
-	if r.API != nil && r.API.Away {
+	if r.API != nil && r.API.Unreachable {
 		list = append(list, row{r.Node, "api", "away", r.API.Since, r.API.Error, true})
 	}
 	for _, d := range r.Listeners {

@@ -116,5 +116,5 @@ func (r *Reach) Answers() bool {
 func (r *Reach) Report() report.API {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return report.API{Away: !r.since.IsZero(), Since: r.since, Error: r.err}
+	return report.API{Unreachable: !r.since.IsZero(), Since: r.since, Error: r.err}
 }

@@ -57,7 +57,7 @@ func TestAPIReach(t *testing.T) {
 		_ = answer.Body.Close()
 		t.Fatal("a closed server answers")
 	}
-	if r.Answers() || !r.Report().Away {
+	if r.Answers() || !r.Report().Unreachable {
 		t.Errorf("no answer: %+v", r.Report())
 	}
 }

@@ -21,17 +21,17 @@ import (
 // traffic policy Local: a node without a local endpoint must get no connections (KEP-1669). Only
 // one goroutine may call its methods.
 type ServiceChecks struct {
-	node  string
-	log   *slog.Logger
-	kept  func() bool // whether the data plane is not degraded
-	wg    sync.WaitGroup
-	ports map[uint16]*checkPort
+	node    string
+	log     *slog.Logger
+	healthy func() bool // whether the data plane is not degraded
+	wg      sync.WaitGroup
+	ports   map[uint16]*checkPort
 }
 
-// NewServiceChecks returns the ServiceChecks of a node. kept reports whether its data plane is not
-// degraded.
-func NewServiceChecks(node string, kept func() bool, log *slog.Logger) *ServiceChecks {
-	return &ServiceChecks{node: node, log: log, kept: kept, ports: map[uint16]*checkPort{}}
+// NewServiceChecks returns the ServiceChecks of a node. healthy reports whether its data plane is
+// not degraded.
+func NewServiceChecks(node string, healthy func() bool, log *slog.Logger) *ServiceChecks {
+	return &ServiceChecks{node: node, log: log, healthy: healthy, ports: map[uint16]*checkPort{}}
 }
 
 // Counts returns the number of ports that listen, and of those that cannot.
@@ -141,7 +141,7 @@ func (c *ServiceChecks) listen(ctx context.Context, now time.Time, number uint16
 	serving, end := context.WithCancel(ctx)
 	p.close, p.err = end, nil
 	c.wg.Go(func() {
-		if err := ServeHTTP(serving, l, p.handler(c.kept)); err != nil {
+		if err := ServeHTTP(serving, l, p.handler(c.healthy)); err != nil {
 			c.log.Warn("health checks of load balancers", "port", number, "error", err)
 		}
 	})
@@ -172,12 +172,12 @@ type checkBody struct {
 	ServiceProxyHealthy bool `json:"serviceProxyHealthy"`
 }
 
-func (p *checkPort) handler(kept func() bool) http.Handler {
+func (p *checkPort) handler(healthy func() bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		p.mu.Lock()
 		s := p.state
 		p.mu.Unlock()
-		body := checkBody{LocalEndpoints: s.endpoints, ServiceProxyHealthy: kept()}
+		body := checkBody{LocalEndpoints: s.endpoints, ServiceProxyHealthy: healthy()}
 		body.Service.Namespace, body.Service.Name = s.service.Namespace, s.service.Name
 		code := http.StatusServiceUnavailable
 		if s.endpoints > 0 && body.ServiceProxyHealthy {

@@ -9,25 +9,25 @@ import (
 )
 
 const (
-	// longestRound is how long the main loop of a process may run without a pause before it counts
-	// as hung. The longest measured round, 10 000 Services onto an empty node, takes less than a
+	// maxRound is how long the main loop of a process may run without a pause before it counts as
+	// hung. The longest measured round, 10 000 Services onto an empty node, takes less than a
 	// quarter.
-	longestRound = time.Minute
-	// lapse is how long the data plane may be degraded before the node reports it: the restart of a
-	// daemon is no reason to move clients to other nodes.
-	lapse = 10 * time.Second
+	maxRound = time.Minute
+	// degradedTime is how long the data plane may be degraded before the node reports it: clients
+	// need not move to other nodes for the restart of a daemon.
+	degradedTime = 10 * time.Second
 )
 
 // Health is the health of a process: its main loop writes it, its endpoints read it.
 type Health struct {
-	mu      sync.Mutex
-	busy    time.Time // when the main loop began its round; zero: it waits
-	reason  string    // why it is not ready
-	trouble string    // why the data plane is degraded
-	since   time.Time // when trouble became non-empty
-	kept    bool      // trouble was empty at least once
-	updated time.Time // when trouble was last empty
-	leaving bool      // the Node is being deleted, or about to be: no new traffic
+	mu         sync.Mutex
+	busy       time.Time // when the main loop began its round; zero: it waits
+	reason     string    // why it is not ready
+	degraded   string    // why the data plane is degraded
+	since      time.Time // when degraded became non-empty
+	wasHealthy bool      // degraded was empty at least once
+	updated    time.Time // when degraded was last empty
+	leaving    bool      // the Node is being deleted, or about to be: no new traffic
 }
 
 // Work records that the main loop begins a round. done records the end.
@@ -42,25 +42,25 @@ func (v *Health) Work() (done func()) {
 }
 
 // Set records the result of a round.
-func (v *Health) Set(now time.Time, reason, trouble string, leaving bool) {
+func (v *Health) Set(now time.Time, reason, degraded string, leaving bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
-	case trouble == "":
-		v.kept, v.updated = true, now
-	case v.trouble == "":
+	case degraded == "":
+		v.wasHealthy, v.updated = true, now
+	case v.degraded == "":
 		v.since = now
 	}
-	v.reason, v.trouble, v.leaving = reason, trouble, leaving
+	v.reason, v.degraded, v.leaving = reason, degraded, leaving
 }
 
-// Dead returns why the process should be restarted, or "" if it is alive. Only the process itself
-// can be the reason.
+// Dead returns why the process should be restarted, or "" if it is alive. The state of other
+// processes is no reason.
 func (v *Health) Dead(now time.Time) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.busy.IsZero() && now.Sub(v.busy) > longestRound {
-		return fmt.Sprintf("the main loop works since %s", now.Sub(v.busy).Round(time.Second))
+	if !v.busy.IsZero() && now.Sub(v.busy) > maxRound {
+		return fmt.Sprintf("the main loop has not paused for %s", now.Sub(v.busy).Round(time.Second))
 	}
 	return ""
 }
@@ -73,12 +73,12 @@ func (v *Health) DataplaneError(now time.Time) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
-	case v.trouble == "" && v.kept, v.trouble != "" && v.kept && now.Sub(v.since) < lapse:
+	case v.degraded == "" && v.wasHealthy, v.degraded != "" && v.wasHealthy && now.Sub(v.since) < degradedTime:
 		return ""
-	case v.trouble == "":
+	case v.degraded == "":
 		return "not known yet"
 	}
-	return v.trouble
+	return v.degraded
 }
 
 // NotReady returns why the process cannot do its work, or "" if it can.
@@ -92,6 +92,7 @@ func (v *Health) NotReady(now time.Time) string {
 	return v.DataplaneError(now)
 }
 
+// Eligible reports whether load balancers may send new connections to the node.
 func (v *Health) Eligible() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

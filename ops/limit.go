@@ -10,51 +10,52 @@ import (
 // Limits of open connections of a port of the agent or the controller. Pods and external clients
 // can reach these ports.
 const (
-	mostAskers  = 256  // probes and scrapers
+	maxClients  = 256  // connections of probes and scrapers
 	MostProbers = 4096 // of egress addresses: each probing node keeps its connection
 )
 
-// crowd is a listener with a limit of open connections. Above it, the client with the most
-// connections loses its oldest one. Thus a client with many connections does not affect others, and
-// a probe always gets one.
-type crowd struct {
+// limitedListener is a listener with a limit of open connections. Above it, the oldest connection
+// of the client with the most is closed. So a client with many connections does not affect others,
+// and a probe always gets one.
+type limitedListener struct {
 	net.Listener
 	most int
 
 	mu   sync.Mutex
-	open map[netip.Addr][]*crowdConn // by client, oldest first
+	open map[netip.Addr][]*limitedConn // by client, oldest first
 	all  int
 }
 
+// Bounded returns a listener with at most a number of open connections.
 func Bounded(l net.Listener, most int) net.Listener {
-	return &crowd{Listener: l, most: most, open: map[netip.Addr][]*crowdConn{}}
+	return &limitedListener{Listener: l, most: most, open: map[netip.Addr][]*limitedConn{}}
 }
 
 // Accept returns the next connection.
-func (l *crowd) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err // of net, which names the operation
 	}
-	own := &crowdConn{Conn: c, l: l}
+	own := &limitedConn{Conn: c, l: l}
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok { // else it is a unix socket, as of the container's probe
 		own.client = tcp.AddrPort().Addr().Unmap()
 	}
-	if most := l.add(own); most != nil {
-		_ = most.Close() // without notice: the client has many
+	if evicted := l.add(own); evicted != nil {
+		_ = evicted.Close()
 	}
 	return own, nil
 }
 
-// add records a connection, and returns the one to close for it, if any.
-func (l *crowd) add(c *crowdConn) (evicted *crowdConn) {
+// add records a connection, and returns one to close if there are too many.
+func (l *limitedListener) add(c *limitedConn) (evicted *limitedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open[c.client] = append(l.open[c.client], c)
 	if l.all++; l.all <= l.most {
 		return nil
 	}
-	var longest []*crowdConn
+	var longest []*limitedConn
 	for _, list := range l.open {
 		if len(list) > len(longest) {
 			longest = list
@@ -63,7 +64,7 @@ func (l *crowd) add(c *crowdConn) (evicted *crowdConn) {
 	return longest[0]
 }
 
-func (l *crowd) drop(c *crowdConn) {
+func (l *limitedListener) drop(c *limitedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list := l.open[c.client]
@@ -77,14 +78,14 @@ func (l *crowd) drop(c *crowdConn) {
 	}
 }
 
-type crowdConn struct {
+type limitedConn struct {
 	net.Conn
-	l      *crowd
+	l      *limitedListener
 	client netip.Addr
 }
 
-// Close closes the connection and frees its place.
-func (c *crowdConn) Close() error {
+// Close closes the connection, which then does not count any more.
+func (c *limitedConn) Close() error {
 	c.l.drop(c)
 	return c.Conn.Close()
 }

@@ -31,20 +31,20 @@ func TestSlowClientsHTTP(t *testing.T) {
 		}))
 	}()
 	defer func() { end(); <-done }()
-	patient := opstest.Dial(t, "127.0.0.1", l.Addr().String()) // of a scraper, opened before the crowd
+	patient := opstest.Dial(t, "127.0.0.1", l.Addr().String()) // of a scraper, opened before the limitedListener
 	before := runtime.NumGoroutine()
-	slow := opstest.Crowd(t, l.Addr().String(), "GET /livez HTTP/1.1\r\nHost: a\r\nX: ", 4*mostAskers)
-	if got := runtime.NumGoroutine() - before; got > 2*mostAskers {
-		t.Errorf("%d goroutines for %d slow clients, more than %d", got, len(slow), 2*mostAskers)
+	slow := opstest.Crowd(t, l.Addr().String(), "GET /livez HTTP/1.1\r\nHost: a\r\nX: ", 4*maxClients)
+	if got := runtime.NumGoroutine() - before; got > 2*maxClients {
+		t.Errorf("%d goroutines for %d slow clients, more than %d", got, len(slow), 2*maxClients)
 	}
 	if !opstest.Closed(slow[0], 5*time.Second) {
-		t.Error("the oldest of the crowd is open")
+		t.Error("the oldest of the limitedListener is open")
 	}
 	for _, c := range []net.Conn{patient, opstest.Dial(t, "127.0.0.1", l.Addr().String())} {
 		_, _ = io.WriteString(c, "GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
 		if answer, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200") {
-			t.Errorf("a probe beside the crowd: %q, %v", answer, err)
+			t.Errorf("a probe beside the limitedListener: %q, %v", answer, err)
 		}
 	}
 }

@@ -33,8 +33,8 @@ const (
 	HeaderBytes    = 8 << 10
 )
 
-// Listeners are the TCP addresses that a process listens on. A failed listen is retried: a
-// predecessor may still use the address.
+// Listeners are the TCP addresses that a process listens on. It retries to listen on an address
+// after a failure: the previous process may still use it.
 type Listeners struct {
 	log *slog.Logger
 
@@ -42,9 +42,10 @@ type Listeners struct {
 	list []*report.Listener
 }
 
+// NewListeners returns Listeners without addresses.
 func NewListeners(log *slog.Logger) *Listeners { return &Listeners{log: log} }
 
-// Serve serves h on all addresses until ctx ends. The name what is for logs.
+// Serve serves h on all addresses until ctx ends. what names it in logs and reports.
 func (d *Listeners) Serve(ctx context.Context, what string, addresses []netip.AddrPort, h http.Handler) {
 	d.ServeTLS(ctx, what, addresses, h, nil)
 }
@@ -58,20 +59,20 @@ func (d *Listeners) ServeTLS(ctx context.Context, what string, addresses []netip
 		d.mu.Lock()
 		d.list = append(d.list, r)
 		d.mu.Unlock()
-		wg.Go(func() { d.keep(ctx, r, a, h, secure) })
+		wg.Go(func() { d.listen(ctx, r, a, h, secure) })
 	}
 	wg.Wait()
 }
 
-// keep listens on one address, and retries after failures.
-func (d *Listeners) keep(ctx context.Context, r *report.Listener, a netip.AddrPort, h http.Handler,
+// listen listens on one address, and retries after failures.
+func (d *Listeners) listen(ctx context.Context, r *report.Listener, a netip.AddrPort, h http.Handler,
 	secure *tls.Config) {
 	log := d.log.With("for", r.For, "address", r.Address)
 	for ctx.Err() == nil {
 		l, err := listenTCP(ctx, a)
 		if err != nil && noSuchFamily(a, err) {
 			log.Info("this host has no IPv6: not listening there")
-			d.drop(r)
+			d.remove(r)
 			return
 		}
 		if err == nil {
@@ -123,7 +124,7 @@ func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, secure *tls.
 	srv := &http.Server{Handler: h, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: IdleTimeout,
 		MaxHeaderBytes: HeaderBytes, ErrorLog: log.New(io.Discard, "", 0)}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
-	l = Bounded(l, mostAskers)
+	l = Bounded(l, maxClients)
 	if secure != nil {
 		l = tls.NewListener(l, secure)
 	}
@@ -133,7 +134,7 @@ func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, secure *tls.
 	return nil
 }
 
-// set records the state of an address, and reports whether it is new.
+// set records the error of an address, empty for none, and reports whether it is another one.
 func (d *Listeners) set(r *report.Listener, err string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,12 +145,13 @@ func (d *Listeners) set(r *report.Listener, err string) bool {
 	return true
 }
 
-func (d *Listeners) drop(r *report.Listener) {
+func (d *Listeners) remove(r *report.Listener) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.list = slices.DeleteFunc(d.list, func(x *report.Listener) bool { return x == r })
 }
 
+// Report returns the state of each address.
 func (d *Listeners) Report() []report.Listener {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -19,7 +19,7 @@ type Meters struct {
 	histograms map[string]*prometheus.HistogramVec
 	counters   map[string]*prometheus.CounterVec
 	values     map[string]value
-	ask        func(Put)
+	collect    func(Put)
 }
 
 type value struct {
@@ -27,18 +27,18 @@ type value struct {
 	kind prometheus.ValueType
 }
 
-// mostScrapes is the number of scrapes that are answered at the same time. Further ones get a 503:
+// maxScrapes is the number of scrapes that are served at the same time. Further ones get a 503:
 // each scrape requests values from the node's daemons.
-const mostScrapes = 8
+const maxScrapes = 8
 
 // Put sets the value of a metric with its labels.
 type Put func(name string, v float64, labels ...string)
 
-// NewMeters returns the metrics of an agent or a controller. Every scrape calls ask, from any
+// NewMeters returns the metrics of an agent or a controller. Every scrape calls collect, from any
 // goroutine.
-func NewMeters(of string, ask func(Put)) *Meters {
+func NewMeters(of string, collect func(Put)) *Meters {
 	m := &Meters{registry: prometheus.NewRegistry(), histograms: map[string]*prometheus.HistogramVec{},
-		counters: map[string]*prometheus.CounterVec{}, values: map[string]value{}, ask: ask}
+		counters: map[string]*prometheus.CounterVec{}, values: map[string]value{}, collect: collect}
 	for _, x := range Metrics() {
 		if x.Of != of && x.Of != both {
 			continue
@@ -77,12 +77,12 @@ func (m *Meters) Describe(c chan<- *prometheus.Desc) {
 
 // Collect reads the values.
 func (m *Meters) Collect(c chan<- prometheus.Metric) {
-	give := func(name string, v float64, labels ...string) {
+	put := func(name string, v float64, labels ...string) {
 		x := m.values[name]
 		c <- prometheus.MustNewConstMetric(x.desc, x.kind, v, labels...)
 	}
-	give("hairpin_build_info", 1, report.Version(), runtime.Version())
-	m.ask(give)
+	put("hairpin_build_info", 1, report.Version(), runtime.Version())
+	m.collect(put)
 }
 
 // Took adds a duration to a histogram.
@@ -98,7 +98,7 @@ func (m *Meters) Count(name string, labels ...string) {
 // Handler serves /metrics.
 func (m *Meters) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: mostScrapes}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
 	return mux
 }
 
@@ -111,8 +111,8 @@ func One(yes bool) float64 {
 }
 
 // Measure reports whether the process listens on each of its addresses.
-func (d *Listeners) Measure(give Put) {
+func (d *Listeners) Measure(put Put) {
 	for _, r := range d.Report() {
-		give("hairpin_listener_up", One(r.Error == ""), r.For, r.Address)
+		put("hairpin_listener_up", One(r.Error == ""), r.For, r.Address)
 	}
 }

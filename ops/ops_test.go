@@ -42,11 +42,12 @@ func TestVitals(t *testing.T) {
 		{"in order", time.Second, func(now time.Time) { v.Set(now, "", "", false) }, true, true, ""},
 		{"a daemon restarts", 2 * time.Second, func(now time.Time) { v.Set(now, "", "ovs is away", false) }, true, true,
 			""},
-		{"for long", 2*time.Second + lapse, func(now time.Time) { v.Set(now, "", "ovs is away", false) }, true, false,
+		{"long", 2*time.Second + degradedTime, func(now time.Time) { v.Set(now, "", "ovs is away", false) }, true,
+			false,
 			"ovs is away"},
 		{"it is back", time.Minute, func(now time.Time) { v.Set(now, "", "", false) }, true, true, ""},
 		{"a long round", time.Minute, func(now time.Time) { v.busy = now }, true, true, ""},
-		{"too long", 2*time.Minute + time.Second, func(time.Time) {}, false, false, "the main loop works since 1m1s"},
+		{"too long", 2*time.Minute + time.Second, func(time.Time) {}, false, false, "the main loop has not paused for 1m1s"},
 		{"over", 3 * time.Minute, func(time.Time) { v.busy = time.Time{} }, true, true, ""},
 	} {
 		now := begin.Add(c.at)

@@ -20,33 +20,33 @@ import (
 	"time"
 )
 
-// Reviewer asks the API server about the bearer token of a request.
+// Reviewer reviews bearer tokens.
 type Reviewer interface {
-	// MayGet reports whether a token is valid, and whether its user may get a path that is no
-	// resource.
+	// MayGet reports whether a token is valid, and whether its user may get a non-resource path.
 	MayGet(ctx context.Context, token, path string) (valid, allowed bool, err error)
 }
 
 // Limits of Authorized. Any client that reaches the port can send tokens, and each new one costs
 // the API server two requests.
 const (
-	allowedFor  = time.Minute      // a permission holds without another review
-	deniedFor   = 10 * time.Second // so does its lack
-	awayFor     = 10 * time.Minute // a permission holds while the API server does not answer
-	mostTokens  = 1024             // remembered
-	mostClients = 4096             // whose reviews are counted
-	clientPace  = time.Second      // between two reviews for one client
-	clientBurst = 5
-	mostReviews = 4 // at the same time, of all clients
+	allowedFor     = time.Minute      // a permission holds without another review
+	deniedFor      = 10 * time.Second // so does its lack
+	unreachableFor = 10 * time.Minute // a permission holds while the API server does not answer
+	maxTokens      = 1024             // remembered
+	maxReviewed    = 4096             // whose reviews are counted
+	clientPace     = time.Second      // between two reviews for one client
+	clientBurst    = 5
+	maxReviews     = 4 // at the same time, of all clients
 )
 
-// Authorized serves next to clients that may get the path of the request, as kube-rbac-proxy does:
-// a TokenReview says who has the bearer token, a SubjectAccessReview what it may.
+// Authorized serves next to clients that may get the path of the request, as kube-rbac-proxy does.
+// A TokenReview returns the user of the bearer token, and a SubjectAccessReview the user's
+// permission.
 type Authorized struct {
 	next     http.Handler
 	reviewer Reviewer
 	reviews  chan struct{}
-	pages    string // of NewAuthorizedPages
+	pages    string // the path to review in place of the request's; see NewAuthorizedPages
 
 	mu      sync.Mutex
 	tokens  map[[sha256.Size]byte]verdict
@@ -65,8 +65,9 @@ type budget struct {
 	at   time.Time // when left was updated
 }
 
+// NewAuthorized returns an Authorized for next.
 func NewAuthorized(next http.Handler, r Reviewer) *Authorized {
-	return &Authorized{next: next, reviewer: r, reviews: make(chan struct{}, mostReviews),
+	return &Authorized{next: next, reviewer: r, reviews: make(chan struct{}, maxReviews),
 		tokens: map[[sha256.Size]byte]verdict{}, clients: map[netip.Addr]budget{}}
 }
 
@@ -91,7 +92,7 @@ func (a *Authorized) token(q *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// challenge says how a client can authenticate.
+// challenge answers 401, with the schemes by which a client can authenticate.
 func (a *Authorized) challenge(w http.ResponseWriter, why string) {
 	if a.pages != "" {
 		w.Header().Add("WWW-Authenticate", `Basic realm="Hairpin: any user, a token of Kubernetes as the password"`)
@@ -156,16 +157,16 @@ func (a *Authorized) review(ctx context.Context, now time.Time, client netip.Add
 	defer cancel()
 	valid, allowed, err := a.reviewer.MayGet(ctx, token, path)
 	if err != nil {
-		if v.allowed && now.Sub(v.at) < awayFor {
-			return v, 0, nil // else nothing could be measured while the API server is away
+		if v.allowed && now.Sub(v.at) < unreachableFor {
+			return v, 0, nil // so metrics are served while the API server is unreachable
 		}
 		return v, http.StatusServiceUnavailable, fmt.Errorf("the token cannot be reviewed: %w", err)
 	}
 	v = verdict{valid, valid && allowed, now}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.tokens) >= mostTokens {
-		a.forget(now)
+	if len(a.tokens) >= maxTokens {
+		a.forgetTokens(now)
 	}
 	a.tokens[key] = v
 	return v, 0, nil
@@ -183,8 +184,8 @@ func (v verdict) fresh(now time.Time) bool {
 func (a *Authorized) spend(now time.Time, client netip.Addr) bool {
 	b, known := a.clients[client]
 	if !known {
-		if len(a.clients) >= mostClients {
-			a.refill(now)
+		if len(a.clients) >= maxReviewed {
+			a.forgetClients(now)
 		}
 		b = budget{clientBurst, now}
 	}
@@ -200,26 +201,27 @@ func (a *Authorized) spend(now time.Time, client netip.Addr) bool {
 	return true
 }
 
-// refill forgets clients whose budget is full by now, or, if there are none, all.
-func (a *Authorized) refill(now time.Time) {
+// forgetClients forgets clients whose budget is full again, or all if there are still too many.
+func (a *Authorized) forgetClients(now time.Time) {
 	for c, b := range a.clients {
 		if now.Sub(b.at) >= clientBurst*clientPace {
 			delete(a.clients, c)
 		}
 	}
-	if len(a.clients) >= mostClients {
+	if len(a.clients) >= maxReviewed {
 		clear(a.clients)
 	}
 }
 
-// forget forgets verdicts that are not fresh, or, if there are none, those without a permission.
-func (a *Authorized) forget(now time.Time) {
+// forgetTokens forgets verdicts that are too old. If there are still too many, it forgets those
+// without a permission, and then all.
+func (a *Authorized) forgetTokens(now time.Time) {
 	for k, v := range a.tokens {
-		if !v.fresh(now) && !(v.allowed && now.Sub(v.at) < awayFor) {
+		if !v.fresh(now) && !(v.allowed && now.Sub(v.at) < unreachableFor) {
 			delete(a.tokens, k)
 		}
 	}
-	if len(a.tokens) < mostTokens {
+	if len(a.tokens) < maxTokens {
 		return
 	}
 	for k, v := range a.tokens {
@@ -227,12 +229,13 @@ func (a *Authorized) forget(now time.Time) {
 			delete(a.tokens, k)
 		}
 	}
-	if len(a.tokens) >= mostTokens {
+	if len(a.tokens) >= maxTokens {
 		clear(a.tokens)
 	}
 }
 
-// selfSignedFor is how long a certificate of certificate is valid. It is replaced after half of it.
+// selfSignedFor is how long a self-signed certificate is valid. It is replaced after half of that
+// time.
 const selfSignedFor = 365 * 24 * time.Hour
 
 // certificate is the certificate of a TLS server: from files, which may be renewed at any time, or
@@ -240,9 +243,9 @@ const selfSignedFor = 365 * 24 * time.Hour
 type certificate struct {
 	file, key string // empty: made in memory
 
-	mu   sync.Mutex
-	have *tls.Certificate
-	made time.Time // of the file, or when it was made in memory
+	mu      sync.Mutex
+	current *tls.Certificate
+	made    time.Time // of the file, or when it was made in memory
 }
 
 // ServerTLS returns the configuration of a TLS server with a certificate from PEM files, or,
@@ -257,32 +260,32 @@ func (c *certificate) get(now time.Time) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.file == "" {
-		if c.have != nil && now.Sub(c.made) < selfSignedFor/2 {
-			return c.have, nil
+		if c.current != nil && now.Sub(c.made) < selfSignedFor/2 {
+			return c.current, nil
 		}
 		made, err := selfSigned(now)
 		if err != nil {
 			return nil, fmt.Errorf("make a certificate: %w", err)
 		}
-		c.have, c.made = made, now
+		c.current, c.made = made, now
 		return made, nil
 	}
 	info, err := os.Stat(c.file)
-	if err == nil && c.have != nil && info.ModTime().Equal(c.made) {
-		return c.have, nil
+	if err == nil && c.current != nil && info.ModTime().Equal(c.made) {
+		return c.current, nil
 	}
 	read, failed := tls.LoadX509KeyPair(c.file, c.key)
 	if failed != nil {
-		if c.have != nil { // the files are being replaced
-			return c.have, nil
+		if c.current != nil { // the files are being replaced
+			return c.current, nil
 		}
 		return nil, fmt.Errorf("certificate of the TLS server: %w", failed)
 	}
-	c.have = &read
+	c.current = &read
 	if err == nil {
 		c.made = info.ModTime()
 	}
-	return c.have, nil
+	return c.current, nil
 }
 
 func selfSigned(now time.Time) (*tls.Certificate, error) {

@@ -87,7 +87,7 @@ type Options struct {
 // Outputs returns the output formats of Run.
 func Outputs() []string { return []string{"text", "json", "yaml"} }
 
-// Run checks the machine, and prints the findings. It returns report.ErrNotWell if
+// Run checks the machine, and prints the findings. It returns report.ErrProblems if
 // a finding stops an installation.
 func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
 	m := &machine{c, o.Root}
@@ -112,7 +112,7 @@ func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
 		return fmt.Errorf("preflight: %w", err)
 	}
 	if len(list) > 0 && list[0].Severity == Stops {
-		return report.ErrNotWell
+		return report.ErrProblems
 	}
 	return nil
 }

@@ -8,19 +8,19 @@ import (
 	"unicode/utf8"
 )
 
-// Answers of nodes are printed on an administrator's terminal, and can contain text of tenants.
-// Control characters in them could act on the terminal or forge its contents.
+// Replies of agents are printed on an administrator's terminal, and can contain text of tenants.
+// Control characters in it could change what the terminal shows.
 
-// Plain returns text without effect on a terminal. It replaces control characters other than those
-// in keep, and marks that change the writing direction, with escapes such as \u001b.
+// Plain returns text that is safe to print on a terminal. It replaces control characters other than
+// those in keep, and characters that change the writing direction, by escapes such as \u001b.
 func Plain(text, keep string) string {
-	obeyed := func(r rune) bool { return disguises(r) && !strings.ContainsRune(keep, r) }
-	if utf8.ValidString(text) && !strings.ContainsFunc(text, obeyed) {
+	isUnsafe := func(r rune) bool { return isControl(r) && !strings.ContainsRune(keep, r) }
+	if utf8.ValidString(text) && !strings.ContainsFunc(text, isUnsafe) {
 		return text
 	}
 	var b strings.Builder
 	for _, r := range text { // an invalid byte of UTF-8 is U+FFFD
-		if obeyed(r) {
+		if isUnsafe(r) {
 			fmt.Fprintf(&b, `\u%04x`, r) // as in JSON
 		} else {
 			b.WriteRune(r)
@@ -29,14 +29,14 @@ func Plain(text, keep string) string {
 	return b.String()
 }
 
-// disguises reports whether a terminal acts on a character instead of showing it.
-func disguises(r rune) bool {
+// isControl reports whether a character controls a terminal or the writing direction.
+func isControl(r rune) bool {
 	return unicode.IsControl(r) || r == '\u061c' || r >= '\u200e' && r <= '\u200f' || r >= '\u2028' && r <= '\u202e' ||
 		r >= '\u2066' && r <= '\u2069'
 }
 
-// PlainStrings applies Plain to all strings in the value that v points to. Only errors and reasons
-// may have several lines, of which the first is shown.
+// PlainStrings applies Plain to all strings in the value that v points to. Errors and reasons keep
+// line feeds: commands show their first line.
 func PlainStrings(v any) { makePlain(reflect.ValueOf(v), "") }
 
 func makePlain(v reflect.Value, keep string) {
@@ -53,7 +53,7 @@ func makePlain(v reflect.Value, keep string) {
 		for i := range v.NumField() {
 			keep := ""
 			switch v.Type().Field(i).Name {
-			case "Error", "Reason", "Neglected":
+			case "Error", "Reason", "Degraded":
 				keep = "\n"
 			}
 			makePlain(v.Field(i), keep)

@@ -32,17 +32,15 @@ type Report struct {
 	Engine   string `json:"serviceEngine"` // what serves pods' connections to Services: "ovn" or "openflow"
 	Restarts uint64 `json:"restarts"`      // of Open vSwitch, detected and repaired
 
-	Neglected string     `json:"neglected,omitempty"` // why the data plane is degraded
+	Degraded  string     `json:"neglected,omitempty"` // why the data plane is degraded
 	NoRepair  bool       `json:"noRepair,omitempty"`  // drift is not repaired ([default] repair)
 	Leaving   bool       `json:"leaving,omitempty"`   // the Node is being deleted, or about to be: /healthz fails
 	API       *API       `json:"api,omitempty"`       // nil if the agent reads manifests
 	Listeners []Listener `json:"doors,omitempty"`     // the addresses that the agent listens on
 
-	Switch *Switch `json:"openvswitch,omitempty"` // nil until its version is known
-
-	Redirect *Redirect `json:"redirect,omitempty"` // of clients' packets; nil without eBPF programs
-
-	Egress []Egress `json:"egress,omitempty"` // every egress address of the cluster
+	Switch   *Switch   `json:"openvswitch,omitempty"` // nil until its version is known
+	Redirect *Redirect `json:"redirect,omitempty"`    // nil without eBPF programs
+	Egress   []Egress  `json:"egress,omitempty"`      // every egress address of the cluster
 }
 
 // Switch is the node's Open vSwitch.
@@ -76,7 +74,7 @@ type Part struct {
 	Errors  uint64    `json:"errors"`
 }
 
-// Listener is a listen address of the process, also if it cannot listen there.
+// Listener is an address that the process should listen on.
 type Listener struct {
 	For     string `json:"for"` // "healthz", "metrics"
 	Address string `json:"address"`
@@ -85,9 +83,9 @@ type Listener struct {
 
 // API is the state of the API server, as this process observes it.
 type API struct {
-	Away  bool      `json:"away"`
-	Since time.Time `json:"since,omitzero"` // when it became unreachable
-	Error string    `json:"error,omitempty"`
+	Unreachable bool      `json:"away"`
+	Since       time.Time `json:"since,omitzero"` // when it became unreachable
+	Error       string    `json:"error,omitempty"`
 }
 
 // Egress is one egress address.
@@ -140,5 +138,5 @@ func (r *Report) Healthy() bool {
 			return false
 		}
 	}
-	return r.Ready && r.Neglected == "" && (r.API == nil || !r.API.Away)
+	return r.Ready && r.Degraded == "" && (r.API == nil || !r.API.Unreachable)
 }

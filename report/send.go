@@ -23,6 +23,7 @@ type Send struct {
 	Timeout  time.Duration
 }
 
+// Query returns the parameters as the query of a URL.
 func (r *Send) Query() string {
 	v := url.Values{"proto": {r.Protocol.String()}, "family": {r.Family.String()}, "port": {strconv.Itoa(int(r.Port))},
 		"id": {strconv.Itoa(r.Id)}, "timeout": {r.Timeout.String()}}
@@ -35,6 +36,7 @@ func (r *Send) Query() string {
 	return "?" + v.Encode()
 }
 
+// ParseSend parses the output of Query.
 func ParseSend(v url.Values) (*Send, error) {
 	r := &Send{Family: cluster.IPv4}
 	var err error

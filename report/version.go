@@ -5,8 +5,8 @@ import (
 	"runtime/debug"
 )
 
-// ErrNotWell is the error of Status, Diff and Plan after they have printed problems.
-var ErrNotWell = errors.New("not all is well")
+// ErrProblems is the error of commands that have printed problems.
+var ErrProblems = errors.New("there are problems")
 
 // The linker sets release and image in a release build.
 var (

@@ -200,7 +200,7 @@ func TestShow(t *testing.T) {
 	paths[5].result = podside.Result{Error: "throughput: refused"}
 	var b bytes.Buffer
 	x.w = &b
-	if err := x.show(groups, paths); !errors.Is(err, report.ErrNotWell) {
+	if err := x.show(groups, paths); !errors.Is(err, report.ErrProblems) {
 		t.Errorf("error is %v", err)
 	}
 	want := `ok    pod → pod: 8 checks

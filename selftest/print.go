@@ -34,7 +34,7 @@ func (g *group) failed() (list []*check) {
 	return list
 }
 
-// show prints the results, and writes the file for JUnit. It returns report.ErrNotWell if a check
+// show prints the results, and writes the file for JUnit. It returns report.ErrProblems if a check
 // failed.
 func (t *test) show(groups []*group, paths []*check) error {
 	all, failed := 0, 0
@@ -73,7 +73,7 @@ func (t *test) show(groups []*group, paths []*check) error {
 		}
 	}
 	if failed > 0 {
-		return report.ErrNotWell
+		return report.ErrProblems
 	}
 	return nil
 }

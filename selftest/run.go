@@ -122,7 +122,7 @@ func (t *test) explainFailures(ctx context.Context, list []*check) {
 			fmt.Fprintln(t.errw, "explaining failures")
 		}
 		var out bytes.Buffer
-		if err := t.explain(ctx, &out, c.question); err != nil && !errors.Is(err, report.ErrNotWell) {
+		if err := t.explain(ctx, &out, c.question); err != nil && !errors.Is(err, report.ErrProblems) {
 			fmt.Fprintf(&out, "explain: %v\n", err)
 		}
 		c.explain = out.String()

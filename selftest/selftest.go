@@ -81,7 +81,7 @@ type test struct {
 	services map[string]*corev1.Service // by name
 }
 
-// Run tests the cluster and prints the results. It returns report.ErrNotWell if a check failed.
+// Run tests the cluster and prints the results. It returns report.ErrProblems if a check failed.
 func Run(ctx context.Context, w, errw io.Writer, c config.Config, o Options) error {
 	api, err := inspect.NewEveryNode(inspect.StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context})
 	if err != nil {
@@ -110,7 +110,7 @@ func run(ctx context.Context, w, errw io.Writer, api *kubeapi.Client, c config.C
 	limited, cancel := context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("not done within %s (--timeout)", o.Timeout))
 	defer cancel()
 	err = t.run(limited)
-	if err != nil && !errors.Is(err, report.ErrNotWell) {
+	if err != nil && !errors.Is(err, report.ErrProblems) {
 		if limited.Err() != nil {
 			err = fmt.Errorf("%w: %w", context.Cause(limited), err)
 		}

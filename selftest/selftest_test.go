@@ -296,7 +296,7 @@ func (c *cluster) rejected(t *testing.T, want string, server func() *corev1.PodS
 	o := options()
 	o.Nodes, o.FromHere = []string{"n1", "n2"}, true
 	out, err := c.run(ctx, o)
-	if !errors.Is(err, report.ErrNotWell) {
+	if !errors.Is(err, report.ErrProblems) {
 		t.Error(err)
 	}
 	for _, want := range []string{
@@ -346,7 +346,7 @@ func (c *cluster) pending(t *testing.T) {
 	begin := time.Now()
 	out, err := c.run(t.Context(), o)
 	c.check(<-warned)
-	if !errors.Is(err, report.ErrNotWell) || !strings.Contains(out, "FAIL  pods that run: 5 of 5 checks\n") ||
+	if !errors.Is(err, report.ErrProblems) || !strings.Contains(out, "FAIL  pods that run: 5 of 5 checks\n") ||
 		!strings.Contains(out, "pod server-0 on node n1: its phase is Pending: "+
 			`plugin type="hairpin" failed (add): no\u001b[2J`) {
 		t.Error(err)

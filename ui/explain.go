@@ -64,7 +64,7 @@ func Ends(s *cluster.Snapshot, args []string) []string {
 func ExplainOutputs() []string { return []string{"text", "json", "yaml", "markdown", "svg"} }
 
 // Explain walks a packet through the desired (or real) state of the nodes and prints every step. A
-// nil error means that the packet arrives and its reply comes back. ErrNotWell means that one of
+// nil error means that the packet arrives and its reply comes back. ErrProblems means that one of
 // them does not, or that a fault was found.
 func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c config.Config) error {
 	if err := o.words(); err != nil {
@@ -164,7 +164,7 @@ func tell(w io.Writer, e *explain.Explanation, fault *explain.Fault, o ExplainOp
 		return fmt.Errorf("print: %w", err)
 	}
 	if !e.Good() || fault != nil {
-		return report.ErrNotWell
+		return report.ErrProblems
 	}
 	return nil
 }
@@ -208,7 +208,7 @@ func tellDifference(w io.Writer, before, after *explain.Explanation) error {
 		return fmt.Errorf("print: %w", err)
 	}
 	if !after.Good() {
-		return report.ErrNotWell
+		return report.ErrProblems
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func collect() *cobra.Command {
 			if closed := out.Close(); closed != nil {
 				return errors.Join(err, closed)
 			}
-			if err == nil || errors.Is(err, report.ErrNotWell) {
+			if err == nil || errors.Is(err, report.ErrProblems) {
 				fmt.Fprintf(c.ErrOrStderr(), "written to %s; review it before you share it\n", file)
 			}
 			return err

@@ -34,7 +34,7 @@ func main() {
 	err := c.ExecuteContext(ctx)
 	stop()
 	switch {
-	case errors.Is(err, report.ErrNotWell): // it has printed the problems
+	case errors.Is(err, report.ErrProblems): // it has printed the problems
 		os.Exit(1)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "hairpin:", err)

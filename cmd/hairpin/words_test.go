@@ -167,7 +167,7 @@ func TestCollectWithoutAgent(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.tar.gz")
 	out, err := typed(t, "collect", "--node=node-x", "--run-dir", dir, "--file", file)
-	if !errors.Is(err, report.ErrNotWell) {
+	if !errors.Is(err, report.ErrProblems) {
 		t.Errorf("error is %v", err)
 	}
 	for _, want := range []string{

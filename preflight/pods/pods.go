@@ -62,8 +62,8 @@ type visit struct {
 	args    []string
 }
 
-// Run checks the nodes, and prints the findings. It returns report.ErrNotWell if a finding stops an
-// installation, or a node could not be checked.
+// Run checks the nodes, and prints the findings. It returns report.ErrProblems if a finding stops
+// an installation, or a node could not be checked.
 func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
 	api, err := inspect.NewEveryNode(inspect.StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context})
 	if err != nil {
@@ -102,7 +102,7 @@ func run(ctx context.Context, w io.Writer, client *kubeapi.Client, c config.Conf
 		return fmt.Errorf("print: %w", err)
 	}
 	if slices.ContainsFunc(list, func(n Node) bool { return n.Error != "" || n.stopped() }) {
-		return report.ErrNotWell
+		return report.ErrProblems
 	}
 	return nil
 }

@@ -183,7 +183,7 @@ func TestPods(t *testing.T) {
 	o.Nodes = []string{"away", "full", "new"}
 	out, err := c.run(t.Context(), o)
 	t.Logf("%v\n%s", err, out)
-	if !errors.Is(err, report.ErrNotWell) {
+	if !errors.Is(err, report.ErrProblems) {
 		t.Errorf("%v", err)
 	}
 	for _, want := range []string{
@@ -213,7 +213,7 @@ func TestPods(t *testing.T) {
 		t.Error(err)
 	}
 	o.Nodes, o.Timeout = []string{"unheard"}, 2*time.Second
-	if out, err = c.run(t.Context(), o); !errors.Is(err, report.ErrNotWell) ||
+	if out, err = c.run(t.Context(), o); !errors.Is(err, report.ErrProblems) ||
 		!strings.Contains(out, `"error": "no answer within 2s: its kubelet does not take the Pod"`) {
 		t.Errorf("%v\n%s", err, out)
 	}
