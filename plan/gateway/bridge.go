@@ -54,7 +54,7 @@ func hostEndpoint(b *node.Bridge, s *node.Stack) {
 		Dst: node.HostPrefix(s.MasqHost)},
 		flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost,
 			NAT: flow.NAT{Kind: flow.NATDst, Addr: own}})
-	// Secondary addresses are not translated. Detached, they are like any beyond the host.
+	// Secondary addresses are not translated. In mode detached, throughHost handles them.
 	for _, a := range s.Secondary {
 		if !b.Env.Mode.Uplink {
 			break
@@ -109,10 +109,10 @@ func throughHost(b *node.Bridge, s *node.Stack) {
 		flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost})
 }
 
-// routeByHost sends packets of the gateway router to the dummy next hop, such as to an endpoint on
-// another network of the host, to the host. It is like throughHost, with an uplink that must not
-// get the rest. Without a default gateway, it drops packets with an egress address, because the
-// host would send them to another network.
+// routeByHost sends to the host what the gateway router sends to the dummy next hop, such as
+// packets to an endpoint on another network of the host. It is like throughHost, but other packets
+// to the dummy next hop must not leave by the uplink. Without a default gateway, it drops packets
+// with an egress address, because the host would send them to another network.
 func routeByHost(b *node.Bridge, s *node.Stack) {
 	m := flow.Match{InPort: b.OVN, EthDst: node.MasqMAC(), Protocol: node.Vocab(s.Family).IP}
 	own, marked := m, m
@@ -129,9 +129,9 @@ func routeByHost(b *node.Bridge, s *node.Stack) {
 }
 
 // fromHost sends the host's packets to the uplink and records the connections as the host's. The
-// original design also lets conntrack translate, ct(commit,nat), but there is nothing to translate.
-// For a new connection, the userspace datapath of Open vSwitch 3.5.0 would then free an entry
-// without removing it, and sooner or later end with SIGSEGV.
+// original design uses ct(commit,nat), although there is nothing to translate. With it, the
+// userspace datapath of Open vSwitch 3.5.0 frees an entry of a new connection without removing it,
+// and later ends with SIGSEGV.
 func fromHost(b *node.Bridge, s *node.Stack) {
 	b.Classify(node.PrioTrack, flow.Match{InPort: flow.Local, Protocol: node.Vocab(s.Family).IP},
 		flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.Output{Port: b.Uplink})
@@ -149,10 +149,11 @@ func fromUplink(b *node.Bridge, s *node.Stack) {
 		b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown,
 			flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
 	}
-	// An invalid packet of OVN's connection goes to OVN, because the host would end the connection.
-	// On the userspace datapath, packets are invalid after a loss, or if a connection reuses the
-	// ports of one whose end was not seen, as when an egress address was elsewhere meanwhile. The
-	// kernel's conntrack adapts, and stores no mark with invalid packets.
+	// An invalid packet of OVN's connection goes to OVN, because the host would reset the
+	// connection. On the userspace datapath, packets are invalid after a loss, or if a connection
+	// reuses the ports of one whose end conntrack has not seen, for example because another node
+	// had the egress address. The kernel's conntrack adapts, and stores no mark with invalid
+	// packets.
 	b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown,
 		flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTInv | flow.CTTrk}, CTMark: claims.CTMarkOVN},
 		flow.Output{Port: b.OVN})
@@ -166,7 +167,8 @@ func fromUplink(b *node.Bridge, s *node.Stack) {
 		flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
 }
 
-// neighborReplies lets the gateway router answer for the addresses of its port.
+// neighborReplies permits the gateway router's neighbor advertisements and ARP replies for the
+// addresses of its port.
 func neighborReplies(b *node.Bridge, s *node.Stack) {
 	m := node.NeighborReply(s.Family)
 	m.InPort, m.EthSrc = b.OVN, b.MAC
@@ -177,8 +179,8 @@ func neighborReplies(b *node.Bridge, s *node.Stack) {
 	}
 }
 
-// layer2 handles the rest: ARP, neighbor discovery, broadcast, multicast and other protocols. Host
-// and gateway router share addresses, so both must receive packets to these.
+// layer2 handles all other packets: ARP, neighbor discovery, broadcast, multicast and other
+// protocols. Host and gateway router share addresses, so both must receive packets to them.
 func layer2(b *node.Bridge) {
 	both := []flow.Action{flow.Output{Port: b.OVN}, flow.Output{Port: flow.Local}}
 	if b.Env.Stack(cluster.IPv6) != nil { // ARP is not IP and needs no exception from the flows above
@@ -189,14 +191,14 @@ func layer2(b *node.Bridge) {
 			fromOVN.InPort, fromOVN.EthSrc = b.OVN, b.MAC
 			fromUplink.InPort, fromUplink.EthDst = b.Uplink, b.MAC
 			b.Classify(node.PrioND, fromHost, flow.Normal{})
-			if t == node.NeighborSolicitation { // the others: see neighborReplies
+			if t == node.NeighborSolicitation { // advertisements: see neighborReplies
 				b.Classify(node.PrioND, fromOVN, flow.Normal{})
 			}
 			b.Classify(node.PrioND, fromUplink, both...)
 		}
 	}
 	for _, f := range cluster.Families {
-		if b.Env.Stack(f) == nil { // the host's alone: the gateway router has no address of this family
+		if b.Env.Stack(f) == nil { // the gateway router has no address of this family
 			b.Classify(node.PrioFromUplink, flow.Match{InPort: b.Uplink, EthDst: b.MAC, Protocol: node.Vocab(f).IP},
 				flow.Output{Port: flow.Local})
 		}
@@ -212,9 +214,10 @@ func layer2(b *node.Bridge) {
 }
 
 // rewrite adds the last tables of the path between host and gateway router, which share one MAC.
-// Each must see its own MAC as destination and the next hop's as source: the gateway router rejects
-// a packet by returning it to its sender, and its switch outputs no packet to its input port.
-// Packet marks are OVN's: the host's own rules may interpret them differently.
+// The destination must be the receiver's MAC, and the source the next hop's: the gateway router
+// rejects a packet by a reply to the source MAC, and its switch outputs no packet to its input
+// port. The packet mark is cleared for the host, because OVN set it, and the host's own rules may
+// use the same bits.
 func rewrite(b *node.Bridge) {
 	b.Add(pipeline.GatewayToRouter, node.PrioDefault, flow.Match{}, flow.SetEthSrc{MAC: node.MasqMAC()},
 		flow.SetEthDst{MAC: b.MAC}, flow.Output{Port: b.OVN})

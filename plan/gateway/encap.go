@@ -10,14 +10,14 @@ import (
 	"hairpin/plan/node"
 )
 
-// encap is the path of tunnels on a node whose address is not on an Open vSwitch bridge. The kernel
-// datapath sends and receives tunnel packets by the host's sockets and routes. The userspace
-// datapath uses a bridge. It sends outgoing packets to the host, which routes them. The host
-// redirects incoming packets to it at ingress.
+// encap is the path of tunnel packets on a node with the userspace datapath whose address is not on
+// an Open vSwitch bridge: a bridge with a link to the host. Outgoing packets go from the bridge to
+// the host, which routes them. The host redirects incoming packets to the bridge at ingress. The
+// kernel datapath needs no such path: it uses the host's sockets and routes.
 type encap struct {
 	env          *node.Env
 	end          netip.Addr   // address of the node's tunnels
-	host, bridge netip.Prefix // the host's end, and the bridge's
+	host, bridge netip.Prefix // addresses of the two ends of the link
 }
 
 // newEncap returns the addresses of encap, and reports whether the node needs it.

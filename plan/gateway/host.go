@@ -55,7 +55,7 @@ func borrowed(k *node.Kernel, s *node.Stack, bridge string) {
 			k.Address(host.Address{AddressKey: host.AddressKey{Link: bridge, Prefix: p}, Borrowed: true})
 		}
 	}
-	if len(s.NextHops) > 0 { // the first of several: existing ones are not changed
+	if len(s.NextHops) > 0 { // one is enough: borrowed routes are not written
 		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.AllAddresses(s.Family)},
 			Link: bridge, Via: s.NextHops[0], Borrowed: true})
 	}
@@ -89,7 +89,7 @@ func sysctls(k *node.Kernel, bridge string) {
 		k.Sysctl(fmt.Sprintf("net/ipv4/conf/%s/route_localnet", k.Env.ServiceLink()), value)
 	}
 	if g := &k.Env.Node.Gateway; g.Userspace && k.Env.Mode.Uplink {
-		// The kernel gets the uplink's frames, too, and would answer its router advertisements.
+		// The kernel gets the uplink's frames, too, and would act on router advertisements.
 		k.Sysctl(fmt.Sprintf("net/ipv6/conf/%s/disable_ipv6", g.Uplink), "1")
 	}
 }
@@ -104,16 +104,18 @@ func conntrack(k *node.Kernel, c *cluster.ConntrackConfig) {
 	set("nf_conntrack_max", c.Max())
 	set("nf_conntrack_tcp_timeout_established", int(c.TCPEstablished.Seconds()))
 	set("nf_conntrack_tcp_timeout_close_wait", int(c.TCPCloseWait.Seconds()))
-	// The kernel does not translate packets that it calls invalid. With flows, a pod would get a
-	// late reply from the endpoint's own address, and end the connection (kubernetes #74839).
+	// The kernel does not translate packets that it calls invalid. With the Service engine
+	// openflow, a pod would get a late reply from the endpoint's own address, and reset the
+	// connection (kubernetes #74839).
 	if g := &k.Env.Node.Gateway; c.TCPLiberal || k.Env.Engine.ServiceBridge && !g.Userspace {
 		set("nf_conntrack_tcp_be_liberal", 1)
 	}
 }
 
-// hostFilter returns the host's nft rules for tunnels, for packets from pods, and for the source of
-// packets to pods. On the userspace datapath the kernel also drops packets that come in on the
-// uplink and on the host's ends of pods.
+// hostFilter returns the host's nft rules for tunnels, for packets from pods, and for the source
+// address of packets to pods. On the userspace datapath the kernel also drops packets that it
+// receives on the uplink and on the host's ends of pods' veth pairs: Open vSwitch receives them,
+// too.
 func hostFilter(e *node.Env) nft.State {
 	c := node.NewChains(e)
 	c.Base(node.ChainToPods, "nat", "postrouting", node.HookSNAT, toPods(c))
@@ -140,11 +142,12 @@ func hostFilter(e *node.Env) nft.State {
 	return nft.State{nft.Inet: c.Table, nft.Netdev: frames.Table}
 }
 
-// forwarded marks what the host forwards to pods for others: a client of a hostPort, or one that
-// has a route to pods by this node. By the management port it would get the host's own source, and
-// NetworkPolicies would permit it. It goes by claims.ServiceHost, as clients of Services do, or not
-// at all. Replies to pods go by the management port. A client outside cannot use an address of the
-// node or of a pod: Linux itself does not check this for IPv6.
+// forwarded marks packets that the host forwards to pods for other machines: for a client of a
+// hostPort, or one that has a route to pods by this node. Through the management port they would
+// get the host's own source address, and NetworkPolicies would permit them. So they use
+// claims.ServiceHost, as those of clients of Services do, or are dropped. Replies to pods use the
+// management port. Packets from outside with an address of the node or of a pod as source are
+// dropped: Linux does not check this for IPv6.
 func forwarded(c node.Chains) {
 	var mark []nft.Rule
 	for i := range c.Env.Stacks {
@@ -181,7 +184,7 @@ func toPods(c node.Chains) (rules []nft.Rule) {
 	out := nft.OutInterface{Name: claims.ManagementPort}
 	for i := range c.Env.Stacks {
 		s := &c.Env.Stacks[i]
-		// Otherwise the pod's reply does not come by the management port.
+		// With another source, the pod's reply would not return through the management port.
 		if c.Env.Mode.PodsByHost && !c.Env.Engine.ServiceBridge {
 			rules = append(rules, c.Rule(nft.Return{}, "the client's source, under policy Local", out,
 				nft.AddrIn{Dst: true, Prefix: node.HostPrefix(s.MasqLocal)}))

@@ -14,17 +14,16 @@ import (
 	"hairpin/plan/node"
 )
 
-// Hosts plans the rules for the addresses of all nodes, at which their tunnels can be reached.
-// Several nodes may report the same one. A node without an ID has no tunnel yet. The controller
-// assigns the ID at once, and both come in one change of the node's network.
+// Hosts plans rules for the addresses of all nodes, because tunnels can be reached at them. Several
+// nodes may report the same address. A node without an ID has no tunnel yet, and is left out.
 type Hosts struct {
-	// reporters are the nodes that report an address, sorted; also those that are not accepted,
-	// because here a false report only blocks tunnels and reports of the pods' MTU.
+	// reporters are the nodes that report an address, sorted. Unaccepted reports count, too: a
+	// false one only blocks tunnel packets and ICMP errors about the pods' MTU.
 	reporters map[netip.Addr][]string
 	set       datapath.State // OVN's address set of them
 }
 
-// NewHosts returns Hosts without any.
+// NewHosts returns Hosts without nodes.
 func NewHosts() *Hosts { return &Hosts{} }
 
 // Update plans the changes of the addresses of the nodes that changed.
@@ -32,7 +31,7 @@ func (p *Hosts) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, _ boo
 	nodes := c.Nodes
 	if p.reporters == nil {
 		p.reporters = map[netip.Addr][]string{}
-		nodes.Come = append(slices.Clone(nodes.Come), env.Node) // which does not change
+		nodes.Come = append(slices.Clone(nodes.Come), env.Node) // the own node does not change later
 	}
 	if len(nodes.Gone)+len(nodes.Come) == 0 {
 		return gone, come
@@ -90,7 +89,7 @@ func without(names []string, name string) []string {
 	return slices.Delete(names, i, i+1)
 }
 
-// hostsRows returns the address set that podMTU names, if it does.
+// hostsRows returns the address set that podMTU uses, if it uses one.
 func hostsRows(e *node.Env) datapath.State {
 	s := datapath.State{NB: nb.State{}}
 	if stack := e.Stack(e.TunnelFamily()); stack != nil && e.Mode.Uplink && e.Engine.LoadBalancers {
@@ -101,8 +100,9 @@ func hostsRows(e *node.Env) datapath.State {
 }
 
 // hostRules drops packets of pods, and of the gateway router for them, to the tunnels of all nodes:
-// the host would route pods' packets with the node's own address, and a Service may have any
-// endpoint. It also drops ICMP errors to nodes that would make their tunnels' packets smaller.
+// they would arrive with the node's own address, as if from its tunnel. A pod can send them to the
+// node, or to a Service with such an endpoint. hostRules also drops ICMP errors that would make a
+// node's tunnel packets smaller.
 type hostRules struct {
 	*node.Bridge
 	node.Elements
@@ -137,11 +137,12 @@ func noTunnels(b *node.Bridge, s *node.Stack, a netip.Addr) {
 		Dst: node.HostPrefix(a), DstPort: node.Geneve}, flow.Drop{})
 }
 
-// noMTU drops reports to a node that pods have a smaller MTU than the external network
-// (podMTU). The node would use that MTU for the whole path to this node, also for its tunnel,
-// in which packets of pods would no longer fit. An address set of OVN costs ovn-controller 30 ms
-// for each node that joins 1 000 (docs/reference/performance.md). But with OVN's load balancers the
-// gateway router also forwards such errors to nodes with endpoints, and those must pass.
+// noMTU drops ICMP errors to a node which say that pods have a smaller MTU than the external
+// network (podMTU). The node would use that MTU for every packet to this node, also for those of
+// its tunnel, in which packets of pods would no longer fit. An address set of OVN (hostsRows) would
+// cost ovn-controller 30 ms for each node that joins 1 000 (docs/reference/performance.md). It is
+// used with OVN's load balancers, because there the gateway router also forwards such errors to
+// nodes with endpoints, and those must pass.
 func noMTU(b *node.Bridge, s *node.Stack, a netip.Addr) {
 	m := node.Vocab(s.Family).TooBig
 	m.InPort, m.Dst = b.OVN, node.HostPrefix(a)

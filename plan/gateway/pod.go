@@ -12,17 +12,17 @@ func Pods(e node.Env) (datapath.State, []cluster.Problem) {
 	rows := make(nb.State, len(e.Pods))
 	var problems []cluster.Problem
 	for _, p := range e.Pods {
-		has, wrong := e.AddressOf(p)
+		address, wrong := e.AddressOf(p)
 		problems = append(problems, wrong...)
-		if has == "" || !e.Engine.PodPorts { // svcbridge adds its port
+		if address == "" || !e.Engine.PodPorts { // svcbridge adds its port
 			continue
 		}
-		may := has
-		for _, a := range p.Extra { // it may send from them; the pod that has one announces it by ARP
-			may += " " + a.String()
+		allowed := address
+		for _, a := range p.Extra { // the pod may send from them, and announces them by ARP
+			allowed += " " + a.String()
 		}
 		rows.Add(&nb.SwitchPort{
-			Name: p.LogicalPort(), Switch: e.Node.Name, Addresses: []string{has}, PortSecurity: []string{may},
+			Name: p.LogicalPort(), Switch: e.Node.Name, Addresses: []string{address}, PortSecurity: []string{allowed},
 			// An interface of the pod with other addresses (an earlier sandbox of the same name)
 			// does not belong to this port.
 			Options: map[string]string{"iface-id-ver": p.PortVersion()}, Owner: p.Owner,

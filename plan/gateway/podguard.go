@@ -10,9 +10,10 @@ import (
 	"hairpin/plan/node"
 )
 
-// dropInternal drops pods' packets to masquerade, join and transit addresses: with those, pods
-// would reach hosts under another identity. Of Join it drops only pings, because replies to
-// load-balanced clients go there. The routers with these addresses accept nothing else.
+// dropInternal drops pods' packets to masquerade, join and transit addresses: through these, pods
+// would reach hosts with another source address. Of packets to join addresses it drops only pings,
+// because replies to load-balanced clients have these destinations. The routers accept nothing else
+// there.
 func dropInternal(z *node.Zone, s *node.Stack) {
 	ip := node.Vocab(s.Family).Match
 	from := `inport == "` + node.RouterToSwitch(z.Node.Name) + `" && ` + ip + ".dst == "
@@ -26,8 +27,8 @@ func dropInternal(z *node.Zone, s *node.Stack) {
 }
 
 // podGuard checks packets from the pod network to the host. Only pods send there, and the routers
-// between them, whose ICMP errors have transit addresses. Port security has checked the packets of
-// pods; this is for those that need none.
+// between them, whose ICMP errors have transit addresses. Port security has already checked the
+// packets of pods; podGuard checks all others.
 func podGuard(c node.Chains) (rules []nft.Rule) {
 	e, in := c.Env, nft.InInterface{Name: claims.ManagementPort}
 	for i := range e.Stacks {
@@ -59,11 +60,11 @@ func podGuard(c node.Chains) (rules []nft.Rule) {
 	return rules
 }
 
-// foreignSources drops packets with a source of the pod network or of the host that do not come
-// from there. The host forwards requests of external clients to Services, and NetworkPolicies judge
+// foreignSources drops packets from outside whose source is an address of the pod network or of the
+// host: the host forwards requests of external clients to Services, and NetworkPolicies decide by
 // their source. Where claims.ServiceBridge gets them from the gateway bridge, its flows do the
-// same. The kernel drops the host's own IPv4 sources itself. What the host sends to a multicast
-// group may return to it.
+// same. For IPv4, the kernel itself drops packets with the host's addresses. Packets to multicast
+// groups pass: those that the host sends may return to it.
 func foreignSources(c node.Chains) (rules []nft.Rule) {
 	for i := range c.Env.Stacks {
 		s := &c.Env.Stacks[i]

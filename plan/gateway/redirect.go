@@ -27,7 +27,7 @@ func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 		programs[l] = redirect.Program{Link: l, Name: claims.ProgramRequest, Owner: b.Owner}
 	}
 	mac, _ := cluster.ParseMAC(claims.RedirectMAC) // the constant is valid
-	answer := flow.SetEthDst{MAC: mac}             // GatewayToHost makes it the source MAC
+	asSource := flow.SetEthDst{MAC: mac}           // GatewayToHost makes it the source MAC
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		ip, host := node.Vocab(s.Family).IP, node.HostPrefix(s.MasqHost)
@@ -42,14 +42,14 @@ func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 		b.Classify(node.PrioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip},
 			flow.CT{Commit: true, Table: pipeline.GatewayToRouter, Zone: claims.ZoneHost,
 				NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
-		b.Classify(node.PrioRedirectReply, flow.Match{InPort: b.OVN, Protocol: ip, Dst: host}, answer, tracked)
+		b.Classify(node.PrioRedirectReply, flow.Match{InPort: b.OVN, Protocol: ip, Dst: host}, asSource, tracked)
 		for _, a := range s.Redirect {
 			b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: node.HostPrefix(a)},
 				flow.Resubmit{Table: pipeline.GatewayToRouter})
-			b.Classify(node.PrioService, flow.Match{InPort: b.OVN, Protocol: ip, Src: node.HostPrefix(a)}, answer,
+			b.Classify(node.PrioService, flow.Match{InPort: b.OVN, Protocol: ip, Src: node.HostPrefix(a)}, asSource,
 				flow.Resubmit{Table: pipeline.GatewayToHost})
 			b.Classify(node.PrioRedirect, flow.Match{InPort: b.OVN, Protocol: ip, Src: node.HostPrefix(a), Dst: host},
-				answer, tracked)
+				asSource, tracked)
 		}
 	}
 	if e.Mode.Uplink { // no external machine may send as the bridge

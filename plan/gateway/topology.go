@@ -55,9 +55,9 @@ func clusterRouter(z *node.Zone) {
 			z.Rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: c, NextHop: exit, BySource: true,
 				Owner: z.Owner})
 		}
-		// More specific than any route by source, so that packets to the gateway router itself are
-		// not diverted. With Services as flows, it is the address of connections that
-		// claims.ServiceBridge serves, behind the pods' port.
+		// This route precedes those by source, so that packets to the gateway router's own address
+		// reach it. With the Service engine openflow, connections that claims.ServiceBridge serves
+		// have this address, so it is behind the pods' port.
 		toJoin := &nb.Route{Router: claims.ClusterRouter, Prefix: node.HostPrefix(s.Join.Addr()),
 			NextHop: s.Join.Addr(), Owner: z.Owner}
 		if z.Engine.ServiceBridge {
@@ -101,8 +101,8 @@ func nodeSwitch(z *node.Zone) {
 	noDHCP(z)
 }
 
-// noDHCP drops packets of pods to the ports of DHCP clients, whose other fields a pod can choose.
-// It passes packets of routers and the host (OVN has no "inport !=", hence a second row), and
+// noDHCP drops packets of pods to the ports of DHCP clients, so that no pod is a DHCP server.
+// Packets of routers and the host pass, by a second row, because OVN has no "inport !=". So do
 // replies: on a switch with load balancers, OVN passes those before its ACLs.
 func noDHCP(z *node.Zone) {
 	var ports []string
@@ -145,10 +145,9 @@ func gatewayRouter(z *node.Zone) {
 	}, claims.JoinSwitch, node.JoinToRouter(gr), nil)
 }
 
-// podMTU makes the gateway router report the pods' smaller MTU to senders. TCP knows it from the
-// pod. Nodes get no report (noMTU): where OVN has no load balancers, a flow for each drops
-// it. Where the host forwards, its routes have the MTU. In mode local it does not forward replies
-// to egress addresses.
+// podMTU makes the gateway router report the pods' smaller MTU to senders. TCP needs no report: the
+// MSS of the pod is smaller. Nodes must get none: see noMTU. Where the host forwards, its routes
+// have the MTU. But in mode local it does not forward replies to egress addresses.
 func podMTU(z *node.Zone) map[string]string {
 	if !z.Mode.Uplink {
 		return nil
@@ -160,8 +159,8 @@ func podMTU(z *node.Zone) map[string]string {
 	return map[string]string{"gateway_mtu": strconv.Itoa(z.Config.MTU), "gateway_mtu_bypass": bypass}
 }
 
-// external adds the gateway router's port to the external network, with the node's own address and
-// MAC.
+// external adds the external switch, and the gateway router's port to it with the node's own
+// address and MAC.
 func external(z *node.Zone) {
 	name, gr, sw := z.Node.Name, node.GatewayRouter(z.Node.Name), node.ExternalSwitch(z.Node.Name)
 	z.Rows.Add(
@@ -243,8 +242,8 @@ func nat(z *node.Zone) {
 }
 
 // policies routes pods' packets to all addresses of their own host through the management port: the
-// gateway router shares the primary address, and could not deliver them. Packets to Services that
-// no load balancer translated go there, too.
+// gateway router has the primary address itself, and could not deliver them. Packets to Services
+// that no load balancer has translated use the same path.
 func policies(z *node.Zone) {
 	for i := range z.Stacks {
 		s := &z.Stacks[i]

@@ -18,8 +18,8 @@ func tunnels(b *node.Bridge) {
 		for _, a := range append([]netip.Addr{s.Address.Addr()}, s.Secondary...) {
 			m := flow.Match{Protocol: node.Vocab(s.Family).L4[cluster.UDP], Dst: node.HostPrefix(a),
 				DstPort: node.Geneve}
-			// Tunnels of nodes send no fragments, so it is a pod's, from the address of its node.
-			// The kernel's conntrack has reassembled it.
+			// Tunnels of nodes send no fragments, so a fragment is a pod's, with the address of its
+			// node. The kernel's conntrack has reassembled it.
 			b.Add(pipeline.GatewayUplinkConntrack, node.PrioTunnelFragment, m, flow.Drop{})
 			if b.Env.Node.Gateway.Userspace {
 				b.Add(pipeline.GatewayUplinkConntrack, node.PrioTunnelFragment, node.Fragments(node.Vocab(s.Family), m),
@@ -45,8 +45,8 @@ func endsSet(e *node.Env) *nft.Set {
 // tunnelEnds accepts packets from the tunnels of other nodes.
 type tunnelEnds struct {
 	*node.Bridge
-	set          *nft.Set      // declared
-	host, frames node.Elements // of it
+	set          *nft.Set      // setTunnelEnds
+	host, frames node.Elements // of set: for the host, and for ingress of encap
 	encap        encap
 	hasEncap     bool
 }
@@ -79,8 +79,8 @@ func (t *tunnelEnds) add(n *cluster.Node) {
 	}
 }
 
-// problems returns what keeps out the packets of another node. It is repeated for each node,
-// because Problems are counted by the object from which they are planned.
+// problems returns why packets from the tunnels of other nodes do not arrive. It returns the same
+// for each node, because Problems are counted by the object from which they are planned.
 func (t *tunnelEnds) problems() []cluster.Problem {
 	c := node.Checker{Owner: t.Owner}
 	if t.hasEncap && t.Env.Node.Gateway.Device == "" {
