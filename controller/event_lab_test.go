@@ -48,3 +48,55 @@ func TestLongEvent(t *testing.T) {
 		})
 	}
 }
+
+// TestRepeatedEvent checks that a problem that comes and goes has one Event, which counts, at most
+// 25 times; and that it has a new one after that was deleted.
+func TestRepeatedEvent(t *testing.T) {
+	p := startControlPlane(t)
+	r := kube.NewEvents(p.own, "test", slog.New(slog.DiscardHandler))
+	defer r.Stop()
+	now := time.Now()
+	report := func(name string) {
+		problem := cluster.Problem{Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: name},
+			Message: "is odd"}
+		for _, problems := range [][]cluster.Problem{{problem}, {problem}, nil} {
+			r.Report(now, problems)
+			now = now.Add(kube.Grace)
+		}
+	}
+	events := p.client.CoreV1().Events("default")
+	of := func(name string) []corev1.Event {
+		list, err := events.List(t.Context(),
+			metav1.ListOptions{FieldSelector: "reason=" + kube.ReasonProblem + ",involvedObject.name=" + name})
+		noError(t, err)
+		return list.Items
+	}
+	written := func(name string) []corev1.Event { // and so are all reported before
+		report(name)
+		soon(t, 20*time.Second, func() string {
+			if len(of(name)) == 0 {
+				return "the Event of " + name
+			}
+			return ""
+		})
+		return of("web")
+	}
+	report("web")
+	report("web")
+	list := written("second")
+	if len(list) != 1 || list[0].Count != 2 || list[0].Source.Component != "test" || list[0].Type != "Warning" ||
+		list[0].LastTimestamp.Before(&list[0].FirstTimestamp) {
+		t.Fatalf("after two reports: %+v", list)
+	}
+	noError(t, events.Delete(t.Context(), list[0].Name, metav1.DeleteOptions{}))
+	report("web")
+	if list = written("third"); len(list) != 1 {
+		t.Fatalf("after a report of a deleted Event: %+v", list)
+	}
+	for range 40 {
+		report("web")
+	}
+	if list = written("fourth"); len(list) != 1 || list[0].Count < 20 || list[0].Count > 25 {
+		t.Fatalf("after many reports: %d Events: %+v", len(list), list)
+	}
+}

@@ -1,16 +1,12 @@
 package kube
 
 import (
-	"context"
 	"log/slog"
 	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/record"
 
 	"hairpin/api/clusternetworkpolicy"
 	v1 "hairpin/api/v1"
@@ -19,7 +15,6 @@ import (
 	"hairpin/kubeapi"
 	"hairpin/report"
 	"hairpin/retry"
-	"hairpin/watch"
 )
 
 // Grace is how long a problem must last before it is reported: a slice may arrive a moment before
@@ -36,13 +31,12 @@ const ReasonProblem = "HairpinProblem"
 // Events reports problems as Events on their objects, and in the log. It reports a problem when it
 // has lasted for Grace, and again only if it ended and came back.
 type Events struct {
-	log         *slog.Logger
-	events      record.EventRecorder // nil without an API
-	broadcaster record.EventBroadcaster
-	current     []cluster.Problem             // the last ones passed to Report
-	since       map[cluster.Problem]time.Time // of those in current that are not reported yet
-	reported    map[cluster.Problem]bool
-	Reason      func(cluster.Problem) string // of the Event
+	log      *slog.Logger
+	events   *recorder                     // nil without an API
+	current  []cluster.Problem             // the last ones passed to Report
+	since    map[cluster.Problem]time.Time // of those in current that are not reported yet
+	reported map[cluster.Problem]bool
+	Reason   func(cluster.Problem) string // of the Event
 }
 
 // NewEvents returns Events of a component. client is nil without an API.
@@ -50,9 +44,7 @@ func NewEvents(client *kubeapi.Client, component string, log *slog.Logger) *Even
 	r := &Events{log: log, since: map[cluster.Problem]time.Time{}, reported: map[cluster.Problem]bool{},
 		Reason: func(cluster.Problem) string { return ReasonProblem }}
 	if client != nil {
-		r.broadcaster = record.NewBroadcaster(record.WithContext(WithLog(context.Background(), log)))
-		r.broadcaster.StartRecordingToSink(&sink{client})
-		r.events = r.broadcaster.NewRecorder(kubeapi.Scheme, corev1.EventSource{Component: component})
+		r.events = newRecorder(client, component, log)
 	}
 	return r
 }
@@ -97,7 +89,7 @@ func (r *Events) publish(p cluster.Problem) {
 	if r.events == nil {
 		return
 	}
-	object := &corev1.ObjectReference{APIVersion: "v1", Kind: p.Owner.Kind, Namespace: p.Owner.Namespace,
+	object := corev1.ObjectReference{APIVersion: "v1", Kind: p.Owner.Kind, Namespace: p.Owner.Namespace,
 		Name: p.Owner.Name}
 	switch p.Owner.Kind {
 	case "EndpointSlice":
@@ -117,67 +109,12 @@ func (r *Events) publish(p cluster.Problem) {
 	if p.Field != "" {
 		message = p.Field + ": " + message
 	}
-	r.events.Event(object, corev1.EventTypeWarning, r.Reason(p), cluster.Cut(report.Plain(message, "\n"), maxMessage))
+	r.events.record(event{object, r.Reason(p)}, cluster.Cut(report.Plain(message, "\n"), maxMessage))
 }
 
 // Stop ends the writing of Events.
 func (r *Events) Stop() {
-	if r.broadcaster != nil {
-		r.broadcaster.Shutdown()
+	if r.events != nil {
+		r.events.end()
 	}
-}
-
-// sink writes Events. `kubectl describe` finds an object's Events by the object's UID, which a
-// Problem does not have, so the sink looks it up. It runs in a goroutine of the broadcaster.
-type sink struct {
-	client *kubeapi.Client
-}
-
-// lookupTimeout bounds how long queued Events wait for a lookup.
-const lookupTimeout = 5 * time.Second
-
-// Create writes a new Event.
-func (s *sink) Create(e *corev1.Event) (*corev1.Event, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
-	defer cancel()
-	o := &e.InvolvedObject
-	var m metav1.Object
-	var err error
-	switch o.Kind {
-	case "Node":
-		m, err = s.client.Nodes().Get(ctx, o.Name)
-	case "Pod":
-		m, err = s.client.Pods(o.Namespace).Get(ctx, o.Name)
-	case "Service":
-		m, err = s.client.Services(o.Namespace).Get(ctx, o.Name)
-	case "EndpointSlice":
-		m, err = s.client.EndpointSlices(o.Namespace).Get(ctx, o.Name)
-	case "NetworkPolicy":
-		m, err = s.client.NetworkPolicies(o.Namespace).Get(ctx, o.Name)
-	case "ClusterNetworkPolicy":
-		m, err = watch.ClusterNetworkPolicy(ctx, s.client.Core, o.Name)
-	case "EgressIP":
-		m, err = EgressIP(ctx, s.client, o.Name)
-	case "EgressService":
-		m, err = EgressService(ctx, s.client, o.Namespace, o.Name)
-	case "LoadBalancerPool":
-		m, err = Pool(ctx, s.client, o.Name)
-	case "BGPAdvertisement":
-		m, err = Advertisement(ctx, s.client, o.Name)
-	}
-	if err == nil && m != nil { // otherwise the Event has no UID
-		o.UID = m.GetUID()
-	}
-	return s.client.Events(e.Namespace).Create(context.Background(), e)
-}
-
-// Update replaces an Event.
-func (s *sink) Update(e *corev1.Event) (*corev1.Event, error) {
-	return s.client.Events(e.Namespace).Update(context.Background(), e)
-}
-
-// Patch changes an Event that has occurred again.
-func (s *sink) Patch(e *corev1.Event, patch []byte) (*corev1.Event, error) {
-	return s.client.Events(e.Namespace).Patch(context.Background(), e.Name, types.StrategicMergePatchType, patch,
-		metav1.PatchOptions{})
 }
