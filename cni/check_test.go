@@ -25,9 +25,8 @@ func (s *sandbox) checked() {
 	})
 }
 
-// TestCheckAfterStart: an agent that has just started, or whose Node is gone, does not know
-// everything about pods. CHECK reports no fault of a pod that has none, and reports a pod that has
-// one.
+// TestCheckAfterStart: while the agent does not know everything about pods, because it has just
+// started or its Node was deleted, CHECK finds the faults of a pod, and only real ones.
 func TestCheckAfterStart(t *testing.T) { engines(t, checkAfterStart) }
 
 func checkAfterStart(t *testing.T, engine string) {

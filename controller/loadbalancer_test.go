@@ -335,8 +335,8 @@ func controllerNodeAddresses(t *testing.T, c kubernetes.Interface,
 	is(ports, "young", "172.18.0.3: 81 172.18.0.4: 81")
 	is(balanced, "twin", "172.18.0.3 172.18.0.4"+has)
 
-	// A ready node whose agent reports no ports: the Service is served at the other one. Nor is it
-	// without a reason if there is no other one.
+	// The agent of a ready node reports no ports: the Service is served at the other node, if there
+	// is one, and the reason is reported.
 	nodes := c.CoreV1().Nodes()
 	for _, x := range []struct{ node, service, has string }{{"b", "late", "172.18.0.3 "}, {"a", "later", ""}} {
 		_, err = nodes.Patch(t.Context(), x.node, types.MergePatchType,

@@ -93,11 +93,11 @@ func (s *settings) add(c *cobra.Command) {
 	}
 }
 
-// addFor is add for a command whose help lists only some options.
-func (s *settings) addFor(c *cobra.Command, few ...string) {
+// addFor adds the options to a command, and hides them from its help except those listed.
+func (s *settings) addFor(c *cobra.Command, listed ...string) {
 	s.add(c)
 	for _, o := range config.Options() {
-		if !slices.Contains(few, o.Flag()) {
+		if !slices.Contains(listed, o.Flag()) {
 			_ = c.Flags().MarkHidden(o.Flag()) // add has just added it
 		}
 	}

@@ -4,8 +4,9 @@
 // Input: a Pair, and the sandbox as a network namespace. Output: devices, addresses, offloads and
 // routes in the kernel.
 //
-// Invariants: Plug leaves nothing behind when it fails. A pod can send only after Activate. No name
-// of a host's end is used twice. Only pairs whose host's end has such a name are removed.
+// Invariants: Plug removes everything again when it fails. A pod can send only after Activate. Each
+// host's end has a name that no other pair ever has, with a prefix (claims.PodInterface). Only
+// pairs with such a name are removed.
 package veth
 
 import (

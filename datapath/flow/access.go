@@ -200,8 +200,8 @@ var (
 	tagged = oxm.Word{Text: "0x1000/0x1000", Value: openflow.VLANPresent, Mask: openflow.VLANPresent}
 	// tcpFlags lists the supported values of tcp_flags (RFC 9293, 3.1). It is read-only.
 	tcpFlags = oxm.Words{{Text: SYN, Value: 1 << 1, Mask: 1<<1 | 1<<4}, {Text: NoSYN, Value: 0, Mask: 1 << 1}}
-	// fragments lists the values of ip_frag, whose bits are "a fragment" and "not the first". It is
-	// read-only.
+	// fragments lists the values of ip_frag. Bit 0 means that the packet is a fragment, and bit 1
+	// that it is not the first one. The list is read-only.
 	fragments = oxm.Words{
 		{Text: "no", Value: 0, Mask: 3}, {Text: "first", Value: 1, Mask: 3}, {Text: "later", Value: 3, Mask: 3},
 		{Text: "yes", Value: 1, Mask: 1}, {Text: "not_later", Value: 0, Mask: 2},

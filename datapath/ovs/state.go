@@ -19,17 +19,18 @@ type State struct {
 	Bridges  map[string]Bridge // used only by Hairpin, by name
 	Settings map[string]string // keys of Open_vSwitch's external_ids
 	Ports    map[string]Port   // by name
-	// Named has the bridges whose tables have names in Open vSwitch (those of package pipeline), by
-	// the Bridge of flow.Key. The value is false if only some have: this is never wanted.
+	// Named lists the bridges whose OpenFlow tables have names in Open vSwitch, those of package
+	// pipeline. The key is the Bridge of flow.Key. The value is false if only some tables have
+	// their names; a desired State has no such value.
 	Named  map[string]bool
 	Flows  delta.Map[flow.ID, *flow.Flow]
 	Groups delta.Map[flow.GroupKey, *flow.Group]
 	// TunnelNeighbors are the MACs of tunnel peers. Only the userspace datapath needs them: it
 	// drops the first packet to a peer that it has not resolved yet.
 	TunnelNeighbors map[netip.Addr]cluster.MAC
-	// TunnelBridge is the bridge that tunnels leave by, if that is not Bridge. TunnelRoutes maps
-	// each peer's address to a neighbour on it. Only the userspace datapath needs them, on a node
-	// whose address is not on an Open vSwitch bridge.
+	// TunnelBridge is the bridge through which tunnel packets leave, if it is not Bridge.
+	// TunnelRoutes has the next hop on it for each peer's address. Only the userspace datapath
+	// needs them, on a node whose address is not on an Open vSwitch bridge.
 	TunnelBridge string
 	TunnelRoutes map[netip.Addr]netip.Addr
 	// Unknown lists flows that were read back with our cookie and a match that this package cannot

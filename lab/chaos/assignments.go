@@ -15,19 +15,19 @@ import (
 // that changes, until ctx ends: a connection that left with a wrong address is judged by it.
 func (r *run) sayAssignments(ctx context.Context) {
 	last := map[string]string{} // address → node
-	for ; ctx.Err() == nil; pause(ctx, 200*time.Millisecond) {
+	for ; ctx.Err() == nil; sleep(ctx, 200*time.Millisecond) {
 		now, err := r.assignments(ctx)
 		if err != nil {
 			continue // the API server may be away
 		}
 		for _, a := range slices.Sorted(maps.Keys(last)) {
 			if now[a] == "" {
-				r.say("%s is on no node", a)
+				r.progress("%s is on no node", a)
 			}
 		}
 		for _, a := range slices.Sorted(maps.Keys(now)) {
 			if now[a] != last[a] {
-				r.say("%s is on %s", a, now[a])
+				r.progress("%s is on %s", a, now[a])
 			}
 		}
 		last = now

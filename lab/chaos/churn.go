@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	churned = 4 // Services that come and go
-	// fresh is the time after which every node serves a new Service.
-	fresh = 3 * time.Second
-	// applied is the time after which every node has applied a new EgressIP, or the end of one.
-	applied = 2 * time.Second
+	churnServices = 4 // how many Services come and go
+	// freshTime is the time after which every node serves a new Service.
+	freshTime = 3 * time.Second
+	// appliedTime is the time after which every node has applied a new EgressIP, or the end of one.
+	appliedTime = 2 * time.Second
 )
 
-// churn creates and deletes objects until ctx ends, and deletes what is left. Requests fail while
-// the API server is away; nothing depends on them.
+// churn creates and deletes objects until ctx ends, and deletes what is left. It ignores failed
+// requests: the API server may not answer during a fault.
 func (r *run) churn(ctx context.Context) {
 	random := rand.New(rand.NewPCG(r.opt.Seed, 1<<32))
-	stops := map[string]func(){} // Services that exist → ends their clients
+	stops := map[string]func(){} // by the name of a Service: ends its clients; nil: it does not exist
 	policy, egress := false, false
 	for ctx.Err() == nil {
-		pause(ctx, jitter(random, time.Second, 4*time.Second))
+		sleep(ctx, jitter(random, time.Second, 4*time.Second))
 		limited, cancel := context.WithTimeout(ctx, 5*time.Second)
-		switch i := random.IntN(churned + 2); {
-		case i == churned:
-			policy = r.flipPolicy(limited, policy)
-		case i == churned+1:
+		switch i := random.IntN(churnServices + 2); {
+		case i == churnServices:
+			policy = r.togglePolicy(limited, policy)
+		case i == churnServices+1:
 			begin := r.since()
-			egress = r.flipEgressIP(limited, egress)
-			r.changed(span{begin, r.since() + applied})
+			egress = r.toggleEgressIP(limited, egress)
+			r.changed(span{begin, r.since() + appliedTime})
 		case stops[churnName(i)] == nil:
 			if stop := r.newService(limited, ctx, churnName(i), random); stop != nil {
 				stops[churnName(i)] = stop
@@ -53,11 +53,11 @@ func (r *run) churn(ctx context.Context) {
 			stop()
 		}
 	}
-	for i := range churned { // undeploy removes what this leaves
+	for i := range churnServices { // undeploy removes what this leaves
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		_ = r.cluster.Client().CoreV1().Services(namespace).Delete(limited, churnName(i), metav1.DeleteOptions{})
-		_ = r.flipPolicy(limited, true)
-		_ = r.flipEgressIP(limited, true)
+		_ = r.togglePolicy(limited, true)
+		_ = r.toggleEgressIP(limited, true)
 		cancel()
 	}
 }
@@ -94,50 +94,51 @@ func (r *run) newService(ctx, run context.Context, name string, random *rand.Ran
 		c.to = append(c.to, netip.AddrPortFrom(netip.MustParseAddr(ip), 80))
 	}
 	r.mu.Lock()
-	path := len(r.list)
-	r.list = append(r.list, c)
+	path := len(r.connections)
+	r.connections = append(r.connections, c)
 	r.mu.Unlock()
 	run, cancel := context.WithCancel(run)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		pause(run, fresh)
+		sleep(run, freshTime)
 		for turn := 0; run.Err() == nil; turn++ {
-			r.ask(context.WithoutCancel(run), path, c, c.to[turn%len(c.to)])
-			pause(run, time.Second)
+			r.connectOnce(context.WithoutCancel(run), path, c, c.to[turn%len(c.to)])
+			sleep(run, time.Second)
 		}
 	}()
 	return func() { cancel(); <-ended }
 }
 
-// roamingEgressIP is the EgressIP that comes and goes.
-func roamingEgressIP() string { return egressIPManifest("churn", roleRoamer, roamingIPs) }
+// churnEgressIP is the EgressIP that comes and goes.
+func churnEgressIP() string { return egressIPManifest("churn", roleEgressChurn, churnIPs) }
 
-// flipEgressIP deletes the EgressIP of the roaming pods, or creates it, and returns whether it
+// toggleEgressIP deletes the EgressIP that comes and goes, or creates it, and returns whether it
 // exists.
-func (r *run) flipEgressIP(ctx context.Context, exists bool) bool {
+func (r *run) toggleEgressIP(ctx context.Context, exists bool) bool {
 	if exists {
 		_, err := r.cluster.Kubectl(ctx, "", "delete", "egressip", "churn", "--ignore-not-found")
 		return err != nil
 	}
-	_, err := r.cluster.Kubectl(ctx, roamingEgressIP(), "apply", "-f", "-")
+	_, err := r.cluster.Kubectl(ctx, churnEgressIP(), "apply", "-f", "-")
 	return err == nil
 }
 
-// changed records when the addresses changed with which the roaming pods leave.
+// changed records when the addresses changed with which the pods leave whose address comes and
+// goes.
 func (r *run) changed(s span) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, c := range r.list {
-		if c.roams {
+	for _, c := range r.connections {
+		if c.addressChanges {
 			c.Changes = append(c.Changes, s)
 		}
 	}
 }
 
-// flipPolicy deletes a second policy of the guarded pods, or creates it, and returns whether it
-// exists. It allows what the first one allows.
-func (r *run) flipPolicy(ctx context.Context, exists bool) bool {
+// togglePolicy deletes a second policy of the guarded pods, or creates it, and returns whether it
+// exists. The policy allows what the first one allows.
+func (r *run) togglePolicy(ctx context.Context, exists bool) bool {
 	const name = "churn"
 	all := r.cluster.Client().NetworkingV1().NetworkPolicies(namespace)
 	if exists {

@@ -24,55 +24,56 @@ func (r *run) since() time.Duration { return time.Since(r.begin) }
 // clients opens connections until ctx ends, waits for the last ones, and closes those that it kept.
 func (r *run) clients(ctx context.Context) {
 	var all sync.WaitGroup
-	for i, c := range r.list {
+	for i, c := range r.connections {
 		all.Go(func() {
 			defer func() {
 				for to := range c.sessions {
-					c.closes(to)
+					c.close(to)
 				}
 			}()
 			random := rand.New(rand.NewPCG(r.opt.Seed, uint64(i)))
 			for turn := 0; ; turn++ {
-				pause(ctx, jitter(random, c.every/2, c.every*3/2))
+				sleep(ctx, jitter(random, c.every/2, c.every*3/2))
 				if ctx.Err() != nil {
 					return
 				}
-				r.ask(context.WithoutCancel(ctx), i, c, c.to[turn%len(c.to)])
+				r.connectOnce(context.WithoutCancel(ctx), i, c, c.to[turn%len(c.to)])
 			}
 		})
 	}
 	all.Wait()
 }
 
-// site is a place of clients. Its pod gets another network namespace when its node reboots.
-type site struct {
+// clientPlace finds the network namespace of clients and remembers it. That of a pod is another one
+// after its node has rebooted.
+type clientPlace struct {
 	find  func(context.Context) (lab.Place, error)
 	mu    sync.Mutex
 	found lab.Place
 }
 
-// place returns the place, or nil if nothing runs there.
-func (s *site) place(ctx context.Context) lab.Place {
+// place returns the place, or nil if its host or pod does not run.
+func (s *clientPlace) place(ctx context.Context) lab.Place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.found == nil {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		s.found, _ = s.find(ctx) // the API server may be away: the next connection tries again
+		s.found, _ = s.find(ctx) // if the API server does not answer, the next connection tries again
 	}
 	return s.found
 }
 
 // forget makes the next connection look for the place again.
-func (s *site) forget() {
+func (s *clientPlace) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.found = nil
 }
 
-// ask opens a connection, or uses the one that is open. There is no result if its client's pod does
-// not run.
-func (r *run) ask(ctx context.Context, path int, c *connection, to netip.AddrPort) {
+// connectOnce opens a connection, or uses the one that is open, and records the result. There is
+// none if the client's pod does not run.
+func (r *run) connectOnce(ctx context.Context, path int, c *connection, to netip.AddrPort) {
 	place := c.from.place(ctx)
 	if place == nil {
 		return
@@ -93,16 +94,16 @@ func (r *run) ask(ctx context.Context, path int, c *connection, to netip.AddrPor
 	defer r.mu.Unlock()
 	r.results = append(r.results, result)
 	if what := violated(&c.Path, &result); what != "" && what != failed {
-		r.say("%s: %s: %s", c.Name, what, result.describe())
+		r.progress("%s: %s: %s", c.Name, what, result.describe())
 	}
-	r.explainSoon(c, &result)
+	r.explainInBackground(c, &result)
 }
 
-// exchange gets the greeting of a new connection, or an echo on one that was kept open, whose
-// greeting it returns again.
+// exchange opens a connection and returns the server's greeting. If the connection is already open,
+// exchange waits for an echo on it, and returns its greeting again.
 func (c *connection) exchange(ctx context.Context, from lab.Place, to netip.AddrPort) (a probe.Answer) {
 	request := probe.Request{Protocol: "tcp", To: to, Timeout: c.limit}
-	if !c.keeps {
+	if !c.keepsOpen {
 		return lab.Get(ctx, from, request)
 	}
 	s := c.sessions[to]
@@ -116,15 +117,15 @@ func (c *connection) exchange(ctx context.Context, from lab.Place, to netip.Addr
 		})
 	}
 	if err != nil {
-		c.closes(to)
+		c.close(to)
 		return probe.Answer{Error: err.Error()}
 	}
 	c.sessions[to] = s
 	return probe.Answer{Greeting: s.Greeting}
 }
 
-// closes closes the connection to an address if there is one.
-func (c *connection) closes(to netip.AddrPort) {
+// close closes the connection to an address if there is one.
+func (c *connection) close(to netip.AddrPort) {
 	if s := c.sessions[to]; s != nil {
 		s.Close()
 		delete(c.sessions, to)
@@ -136,8 +137,9 @@ const (
 	arpWait  = 200 * time.Millisecond
 )
 
-// watch asks by ARP which machine has an address, until ctx ends, and records when several answer.
-func (r *run) watch(ctx context.Context, a netip.Addr) error {
+// watchARP sends ARP requests for an address until ctx ends, and records when several machines
+// answer.
+func (r *run) watchARP(ctx context.Context, a netip.Addr) error {
 	at := r.cluster.Lab().Host(cluster.ClientName)
 	own, err := attack.MAC(at, "eth0")
 	if err != nil {
@@ -152,54 +154,54 @@ func (r *run) watch(ctx context.Context, a netip.Addr) error {
 		}
 		machines[mac.String()] = n.Name()
 	}
-	var now *Shared
+	var shared *Shared
 	for ctx.Err() == nil {
-		answers, err := arp(ctx, at, request, a)
+		answers, err := arpReplies(ctx, at, request, a)
 		if err != nil {
 			return err
 		}
-		if now != nil && len(answers) < 2 {
-			r.share(*now)
-			now = nil
+		if shared != nil && len(answers) < 2 {
+			r.addShared(*shared)
+			shared = nil
 		}
-		if now == nil && len(answers) > 1 {
-			now = &Shared{Address: a, From: r.since()}
+		if shared == nil && len(answers) > 1 {
+			shared = &Shared{Address: a, From: r.since()}
 		}
-		if now != nil {
-			now.To = r.since()
+		if shared != nil {
+			shared.To = r.since()
 			for _, mac := range answers {
-				if n := cmp.Or(machines[mac], mac); !slices.Contains(now.Nodes, n) {
-					now.Nodes = append(now.Nodes, n)
+				if n := cmp.Or(machines[mac], mac); !slices.Contains(shared.Nodes, n) {
+					shared.Nodes = append(shared.Nodes, n)
 				}
 			}
 		}
-		pause(ctx, arpEvery)
+		sleep(ctx, arpEvery)
 	}
-	if now != nil {
-		r.share(*now)
+	if shared != nil {
+		r.addShared(*shared)
 	}
 	return nil
 }
 
-// share records a time in which several nodes answered for an address.
-func (r *run) share(s Shared) {
+// addShared records a time in which several nodes answered for an address.
+func (r *run) addShared(s Shared) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shared = append(r.shared, s)
 }
 
-// arp sends a request and returns the MACs that answer.
-func arp(ctx context.Context, at lab.Place, request []byte, a netip.Addr) (list []string, err error) {
-	ear, err := attack.Listen(at, "eth0")
+// arpReplies sends a request and returns the MACs that answer.
+func arpReplies(ctx context.Context, at lab.Place, request []byte, a netip.Addr) (list []string, err error) {
+	listener, err := attack.Listen(at, "eth0")
 	if err != nil {
 		return nil, err
 	}
-	defer ear.Close()
+	defer listener.Close()
 	if err := attack.Send(at, "eth0", request); err != nil {
 		return nil, err
 	}
 	for end := time.Now().Add(arpWait); time.Now().Before(end); {
-		ear.Hear(ctx, time.Until(end), func(b []byte) bool {
+		listener.Hear(ctx, time.Until(end), func(b []byte) bool {
 			const arp, reply = 0x0806, 2
 			if len(b) < 42 || binary.BigEndian.Uint16(b[12:]) != arp || binary.BigEndian.Uint16(b[20:]) != reply {
 				return false

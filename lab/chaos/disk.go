@@ -18,20 +18,20 @@ if [ "$(stat -f -c %%T %[1]s)" != tmpfs ]; then
 fi
 ! cat /dev/zero >%[1]s/fill 2>/dev/null`
 
-// full fills the disk of databases. Their servers start again, because they have files open that
-// are on another disk. The end of the fault frees the disk.
-func full(pattern, dir string) func(context.Context, *run, Fault) (heal, error) {
-	return func(ctx context.Context, r *run, f Fault) (heal, error) {
+// fillDisk fills the disk of databases, and restarts their servers: their open files are on another
+// disk. The end of the fault frees the disk.
+func fillDisk(pattern, dir string) func(context.Context, *run, Fault) (undo, error) {
+	return func(ctx context.Context, r *run, f Fault) (undo, error) {
 		n, err := r.node(f.Node)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := inside(ctx, n, pattern, "sh", "-c", fmt.Sprintf(fill, dir)); err != nil {
+		if _, err := execInDaemon(ctx, n, pattern, "sh", "-c", fmt.Sprintf(fill, dir)); err != nil {
 			return nil, err
 		}
 		free := func(ctx context.Context) error {
-			return insist(ctx, 100*time.Millisecond, func(ctx context.Context) error { // it may just be starting
-				_, err := inside(ctx, n, pattern, "rm", "-f", dir+"/fill")
+			return retry(ctx, 100*time.Millisecond, func(ctx context.Context) error { // the daemon may just be starting
+				_, err := execInDaemon(ctx, n, pattern, "rm", "-f", dir+"/fill")
 				return err
 			})
 		}

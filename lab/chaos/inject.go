@@ -18,9 +18,9 @@ import (
 	"hairpin/lab/cluster"
 )
 
-// backTimeout is how long a daemon may take to be back. A kubelet restarts a container that ends
-// again and again after growing pauses.
-const backTimeout = 6 * time.Minute
+// recoveryTimeout is how long a daemon may take to run again. A kubelet restarts a container that
+// keeps ending after growing pauses.
+const recoveryTimeout = 6 * time.Minute
 
 // node returns a node, or an error while it reboots.
 func (r *run) node(name string) (*lab.Node, error) {
@@ -51,8 +51,8 @@ func signal(ctx context.Context, n *lab.Node, pattern, sig string) ([]string, er
 	return list, err
 }
 
-// inside runs a command in the container of a daemon.
-func inside(ctx context.Context, n *lab.Node, pattern string, command ...string) (string, error) {
+// execInDaemon runs a command in the container of a daemon.
+func execInDaemon(ctx context.Context, n *lab.Node, pattern string, command ...string) (string, error) {
 	list, err := pids(ctx, n, pattern)
 	if err != nil || len(list) == 0 {
 		return "", fmt.Errorf("%s: no process matches %q: %w", n.Name(), pattern, err)
@@ -60,10 +60,10 @@ func inside(ctx context.Context, n *lab.Node, pattern string, command ...string)
 	return n.Exec(ctx, append([]string{"nsenter", "--target", list[0], "--mount", "--"}, command...)...)
 }
 
-// back returns a heal that waits until a process matches a pattern.
-func (r *run) back(node, pattern string) heal {
+// waitForProcess returns an undo that waits until a process matches a pattern.
+func (r *run) waitForProcess(node, pattern string) undo {
 	return func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, backTimeout)
+		ctx, cancel := context.WithTimeout(ctx, recoveryTimeout)
 		defer cancel()
 		return lab.Poll(ctx, 100*time.Millisecond, func() (bool, error) {
 			n, err := r.node(node)
@@ -76,8 +76,8 @@ func (r *run) back(node, pattern string) heal {
 	}
 }
 
-func killed(pattern string) func(context.Context, *run, Fault) (heal, error) {
-	return func(ctx context.Context, r *run, f Fault) (heal, error) {
+func killDaemon(pattern string) func(context.Context, *run, Fault) (undo, error) {
+	return func(ctx context.Context, r *run, f Fault) (undo, error) {
 		n, err := r.node(f.Node)
 		if err != nil {
 			return nil, err
@@ -85,12 +85,12 @@ func killed(pattern string) func(context.Context, *run, Fault) (heal, error) {
 		if _, err := signal(ctx, n, pattern, "KILL"); err != nil {
 			return nil, err // not every node has a controller
 		}
-		return r.back(f.Node, pattern), nil
+		return r.waitForProcess(f.Node, pattern), nil
 	}
 }
 
-func stopped(pattern string) func(context.Context, *run, Fault) (heal, error) {
-	return func(ctx context.Context, r *run, f Fault) (heal, error) {
+func stopDaemon(pattern string) func(context.Context, *run, Fault) (undo, error) {
+	return func(ctx context.Context, r *run, f Fault) (undo, error) {
 		n, err := r.node(f.Node)
 		if err != nil {
 			return nil, err
@@ -100,17 +100,17 @@ func stopped(pattern string) func(context.Context, *run, Fault) (heal, error) {
 			return nil, err
 		}
 		return func(ctx context.Context) error {
-			for _, pid := range list { // a kubelet may have replaced it
+			for _, pid := range list { // the process may have been replaced
 				_, _ = n.Exec(ctx, "kill", "-CONT", pid)
 			}
-			return r.back(f.Node, pattern)(ctx)
+			return r.waitForProcess(f.Node, pattern)(ctx)
 		}, nil
 	}
 }
 
-// away kills a daemon that the lab started, and starts it again.
-func away(name string) func(context.Context, *run, Fault) (heal, error) {
-	return func(ctx context.Context, r *run, f Fault) (heal, error) {
+// killAndStart kills a daemon that the lab started, and starts it again.
+func killAndStart(name string) func(context.Context, *run, Fault) (undo, error) {
+	return func(ctx context.Context, r *run, f Fault) (undo, error) {
 		n, err := r.node(f.Node)
 		if err != nil {
 			return nil, err
@@ -120,34 +120,34 @@ func away(name string) func(context.Context, *run, Fault) (heal, error) {
 	}
 }
 
-// ran returns an injection that runs a command on a node, or in the container of a daemon.
-func ran(pattern string, command []string) func(context.Context, *run, Fault) (heal, error) {
-	return func(ctx context.Context, r *run, f Fault) (heal, error) {
+// runCommand returns an injection that runs a command on a node, or in the container of a daemon.
+func runCommand(pattern string, command []string) func(context.Context, *run, Fault) (undo, error) {
+	return func(ctx context.Context, r *run, f Fault) (undo, error) {
 		n, err := r.node(f.Node)
 		switch {
 		case err != nil:
 		case pattern == "":
 			_, err = n.Exec(ctx, command...)
 		default:
-			_, err = inside(ctx, n, pattern, command...)
+			_, err = execInDaemon(ctx, n, pattern, command...)
 		}
-		return nothing, err
+		return noUndo, err
 	}
 }
 
-// nothing is the heal of a fault that the product repairs.
-func nothing(context.Context) error { return nil }
+// noUndo is the undo of a fault that Hairpin repairs.
+func noUndo(context.Context) error { return nil }
 
-func serverKilled(_ context.Context, r *run, _ Fault) (heal, error) {
+func killControlPlane(_ context.Context, r *run, _ Fault) (undo, error) {
 	return r.cluster.StartServer, syscall.Kill(r.cluster.Server().PID(), unix.SIGKILL)
 }
 
-func serverStopped(_ context.Context, r *run, _ Fault) (heal, error) {
+func stopControlPlane(_ context.Context, r *run, _ Fault) (undo, error) {
 	pid := r.cluster.Server().PID()
 	return func(context.Context) error { return syscall.Kill(pid, unix.SIGCONT) }, syscall.Kill(pid, unix.SIGSTOP)
 }
 
-func serverSlow(ctx context.Context, r *run, f Fault) (heal, error) {
+func slowControlPlane(ctx context.Context, r *run, f Fault) (undo, error) {
 	pid := r.cluster.Server().PID()
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -156,23 +156,23 @@ func serverSlow(ctx context.Context, r *run, f Fault) (heal, error) {
 		var err error
 		for err == nil && ctx.Err() == nil {
 			err = syscall.Kill(pid, unix.SIGSTOP)
-			pause(ctx, jitter(random, second, 5*second))
+			sleep(ctx, jitter(random, second, 5*second))
 			err = errors.Join(err, syscall.Kill(pid, unix.SIGCONT))
-			pause(ctx, 300*time.Millisecond)
+			sleep(ctx, 300*time.Millisecond)
 		}
 		ended <- err
 	}()
 	return func(context.Context) error { stop(); return <-ended }, nil
 }
 
-// replaced replaces the agents of all nodes by new pods.
-func replaced(ctx context.Context, r *run, _ Fault) (heal, error) {
+// restartAgents replaces the agents of all nodes by new pods.
+func restartAgents(ctx context.Context, r *run, _ Fault) (undo, error) {
 	return func(ctx context.Context) error { return rolledOut(ctx, r.cluster) }, rollout(ctx, r.cluster, "restart")
 }
 
 // rolledOut waits until only new agents run.
 func rolledOut(ctx context.Context, c *cluster.Cluster) error {
-	return rollout(ctx, c, "status", "--timeout="+backTimeout.String())
+	return rollout(ctx, c, "status", "--timeout="+recoveryTimeout.String())
 }
 
 func rollout(ctx context.Context, c *cluster.Cluster, what string, flags ...string) error {
@@ -184,10 +184,10 @@ func rollout(ctx context.Context, c *cluster.Cluster, what string, flags ...stri
 // nextImage is the archive of the image to upgrade to, below the root of the sources.
 const nextImage = "dist/hairpin-next-image.tar"
 
-// upgraded installs another build of Hairpin, and then the first one again.
-func upgraded(ctx context.Context, r *run, _ Fault) (heal, error) {
+// upgradeAndBack installs another build of Hairpin, and then the first one again.
+func upgradeAndBack(ctx context.Context, r *run, _ Fault) (undo, error) {
 	install := func(ctx context.Context, values ...string) error {
-		err := insist(ctx, second, func(ctx context.Context) error { // the API server may be away
+		err := retry(ctx, second, func(ctx context.Context) error { // the API server may not answer
 			return r.cluster.InstallHairpin(ctx, values...)
 		})
 		if err != nil {
@@ -198,9 +198,9 @@ func upgraded(ctx context.Context, r *run, _ Fault) (heal, error) {
 	return func(ctx context.Context) error { return install(ctx) }, install(ctx, "image.tag=next")
 }
 
-// insist tries again until there is no error, for at most backTimeout.
-func insist(ctx context.Context, every time.Duration, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, backTimeout)
+// retry calls try until it succeeds, for at most recoveryTimeout.
+func retry(ctx context.Context, every time.Duration, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, recoveryTimeout)
 	defer cancel()
 	var failed error
 	err := lab.Poll(ctx, every, func() (bool, error) {
@@ -210,26 +210,26 @@ func insist(ctx context.Context, every time.Duration, try func(context.Context) 
 	return errors.Join(err, failed)
 }
 
-func newTokenKey(ctx context.Context, r *run, _ Fault) (heal, error) {
-	return nothing, r.cluster.RotateTokenKey(ctx)
+func replaceTokenKey(ctx context.Context, r *run, _ Fault) (undo, error) {
+	return noUndo, r.cluster.RotateTokenKey(ctx)
 }
 
 // reloadCA is the time after which every client in a pod has read its CA again: client-go does it
 // every five minutes.
 const reloadCA = 330 * second
 
-func newCA(ctx context.Context, r *run, _ Fault) (heal, error) { return r.cluster.AddCA(ctx) }
+func replaceCA(ctx context.Context, r *run, _ Fault) (undo, error) { return r.cluster.AddCA(ctx) }
 
-// pause waits for a time, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
+// sleep waits for a time, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
 	}
 }
 
-// paused stops every process of a node but the first, which has no part in anything.
-func paused(ctx context.Context, r *run, f Fault) (heal, error) {
+// pauseNode stops every process of a node except PID 1, which does nothing.
+func pauseNode(ctx context.Context, r *run, f Fault) (undo, error) {
 	n, err := r.node(f.Node)
 	if err != nil {
 		return nil, err
@@ -243,14 +243,14 @@ func paused(ctx context.Context, r *run, f Fault) (heal, error) {
 	return all("CONT"), all("STOP")(ctx)
 }
 
-func rebooted(ctx context.Context, r *run, f Fault) (heal, error) {
+func rebootNode(ctx context.Context, r *run, f Fault) (undo, error) {
 	begin := time.Now().Truncate(time.Second)
-	return func(ctx context.Context) error { return r.restarted(ctx, f.Node, begin) }, r.cluster.Reboot(ctx, f.Node)
+	return func(ctx context.Context) error { return r.waitRestarted(ctx, f.Node, begin) }, r.cluster.Reboot(ctx, f.Node)
 }
 
-// nft loads a table into the underlay, through which all frames between machines pass. The heal
-// removes it.
-func (r *run) nft(ctx context.Context, family, chains string) (heal, error) {
+// addTable adds a table of nft to the underlay, through which all frames between machines pass. The
+// undo removes it.
+func (r *run) addTable(ctx context.Context, family, chains string) (undo, error) {
 	underlay := r.cluster.Lab().Underlay()
 	table := family + " chaos" + strconv.FormatInt(r.tables.Add(1), 10)
 	command := underlay.Command(ctx, "nft", "-f", "-")
@@ -264,13 +264,13 @@ func (r *run) nft(ctx context.Context, family, chains string) (heal, error) {
 	}, nil
 }
 
-// forward is a chain of a bridge with rules.
-func forward(rules ...string) string {
+// forwardChain returns a chain with rules for frames that a bridge forwards.
+func forwardChain(rules ...string) string {
 	return "chain forward {\ntype filter hook forward priority 0\n" + strings.Join(rules, "\n") + "\n}\n"
 }
 
-// ports returns the underlay's ports of nodes.
-func (r *run) ports(names ...string) ([]string, error) {
+// underlayPorts returns the underlay's ports of nodes.
+func (r *run) underlayPorts(names ...string) ([]string, error) {
 	var list []string
 	for _, name := range names {
 		n, err := r.node(name)
@@ -282,10 +282,10 @@ func (r *run) ports(names ...string) ([]string, error) {
 	return list, nil
 }
 
-// dropped drops what passes between two nodes, both ways or one.
-func dropped(both bool) func(context.Context, *run, Fault) (heal, error) {
-	return func(ctx context.Context, r *run, f Fault) (heal, error) {
-		p, err := r.ports(f.Node, f.Peer)
+// dropBetween drops what passes between two nodes, both ways or one.
+func dropBetween(both bool) func(context.Context, *run, Fault) (undo, error) {
+	return func(ctx context.Context, r *run, f Fault) (undo, error) {
+		p, err := r.underlayPorts(f.Node, f.Peer)
 		if err != nil {
 			return nil, err
 		}
@@ -293,30 +293,30 @@ func dropped(both bool) func(context.Context, *run, Fault) (heal, error) {
 		if both {
 			rules = append(rules, fmt.Sprintf("iifname %s oifname %s drop", p[1], p[0]))
 		}
-		return r.nft(ctx, "bridge", forward(rules...))
+		return r.addTable(ctx, "bridge", forwardChain(rules...))
 	}
 }
 
-func withoutAPI(ctx context.Context, r *run, f Fault) (heal, error) {
-	p, err := r.ports(f.Node)
+func dropAPI(ctx context.Context, r *run, f Fault) (undo, error) {
+	p, err := r.underlayPorts(f.Node)
 	if err != nil {
 		return nil, err
 	}
-	return r.nft(ctx, "bridge", forward(fmt.Sprintf("iifname %s tcp dport %d drop", p[0], cluster.APIPort),
+	return r.addTable(ctx, "bridge", forwardChain(fmt.Sprintf("iifname %s tcp dport %d drop", p[0], cluster.APIPort),
 		fmt.Sprintf("oifname %s tcp sport %d drop", p[0], cluster.APIPort)))
 }
 
-func lossy(ctx context.Context, r *run, f Fault) (heal, error) {
-	p, err := r.ports(f.Node)
+func dropSome(ctx context.Context, r *run, f Fault) (undo, error) {
+	p, err := r.underlayPorts(f.Node)
 	if err != nil {
 		return nil, err
 	}
-	return r.nft(ctx, "bridge", forward("iifname "+p[0]+" numgen random mod 5 == 0 drop",
+	return r.addTable(ctx, "bridge", forwardChain("iifname "+p[0]+" numgen random mod 5 == 0 drop",
 		"oifname "+p[0]+" numgen random mod 5 == 0 drop"))
 }
 
-func duplicated(ctx context.Context, r *run, f Fault) (heal, error) {
-	p, err := r.ports(f.Node)
+func duplicateFrames(ctx context.Context, r *run, f Fault) (undo, error) {
+	p, err := r.underlayPorts(f.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -331,11 +331,11 @@ func duplicated(ctx context.Context, r *run, f Fault) (heal, error) {
 		}
 		rules += fmt.Sprintf("ether daddr %s numgen random mod 3 == 0 dup to %s\n", mac, h.UnderlayPort())
 	}
-	return r.nft(ctx, "netdev", rules+"}\n")
+	return r.addTable(ctx, "netdev", rules+"}\n")
 }
 
-// smaller sets a smaller MTU of a node's uplink.
-func smaller(ctx context.Context, r *run, f Fault) (heal, error) {
+// lowerMTU sets a smaller MTU of a node's uplink.
+func lowerMTU(ctx context.Context, r *run, f Fault) (undo, error) {
 	n, err := r.node(f.Node)
 	if err != nil {
 		return nil, err
@@ -343,9 +343,9 @@ func smaller(ctx context.Context, r *run, f Fault) (heal, error) {
 	return linkSet(n, "eth0", "mtu", "1500"), linkSet(n, "eth0", "mtu", "1400")(ctx)
 }
 
-// readdressed adds an address to the gateway bridge of a node, as DHCP or a router advertisement
+// addAddresses adds an address to the gateway bridge of a node, as DHCP or a router advertisement
 // does.
-func readdressed(ctx context.Context, r *run, f Fault) (heal, error) {
+func addAddresses(ctx context.Context, r *run, f Fault) (undo, error) {
 	n, err := r.node(f.Node)
 	if err != nil {
 		return nil, err
@@ -353,7 +353,7 @@ func readdressed(ctx context.Context, r *run, f Fault) (heal, error) {
 	change := func(what string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			var errs []error
-			for _, p := range moved(n.Addresses(), 100) {
+			for _, p := range withGreaterByte(n.Addresses(), 100) {
 				_, err := n.Exec(ctx, "ip", "address", what, p.String(), "dev", lab.GatewayBridge)
 				errs = append(errs, err)
 			}
@@ -373,8 +373,8 @@ func linkSet(at interface {
 	}
 }
 
-func unplugged(ctx context.Context, r *run, f Fault) (heal, error) {
-	p, err := r.ports(f.Node)
+func setUplinkDown(ctx context.Context, r *run, f Fault) (undo, error) {
+	p, err := r.underlayPorts(f.Node)
 	if err != nil {
 		return nil, err
 	}

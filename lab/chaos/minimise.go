@@ -53,22 +53,22 @@ func Minimise[T any](all []T, fails func([]T) (bool, error)) ([]T, error) {
 // which the whole schedule violates, and leaves a report of each run in a folder below opt.Dir.
 func RunMinimise(ctx context.Context, c *cluster.Cluster, opt Options) error {
 	whole, runs := opt.schedule(c), 0
-	opt.impatient = true
+	opt.giveUpEarly = true
 	var invariants []string
-	var outOfSync bool // an earlier run left the cluster so
+	var outOfSync bool // since the last run
 	fails := func(faults []Fault) (bool, error) {
 		part := part(whole, faults)
 		runs++
 		one := opt
 		one.Schedule, one.Dir = &part, filepath.Join(opt.Dir, fmt.Sprint("run-", runs))
 		fmt.Fprintf(opt.Out, "\nrun %d: %d of %d faults\n", runs, len(faults), len(whole.Faults))
-		if outOfSync { // what only new agents repair
+		if outOfSync { // only new agents repair that
 			fmt.Fprintln(opt.Out, "the agents are replaced")
 			if err := errors.Join(rollout(ctx, c, "restart"), rolledOut(ctx, c)); err != nil {
 				return false, err
 			}
 		}
-		found, err := once(ctx, c, one)
+		found, err := runOnce(ctx, c, one)
 		if err != nil {
 			return false, fmt.Errorf("run %d: %w", runs, err)
 		}
@@ -91,23 +91,23 @@ func RunMinimise(ctx context.Context, c *cluster.Cluster, opt Options) error {
 	if err != nil {
 		return err
 	}
-	least := part(whole, faults)
+	smallest := part(whole, faults)
 	file := filepath.Join(opt.Dir, "minimal.json")
 	fmt.Fprintf(opt.Out, "\nafter %d runs, %s:\n", runs, file)
-	least.Print(opt.Out)
-	return least.Save(file)
+	smallest.Print(opt.Out)
+	return smallest.Save(file)
 }
 
-// part returns a schedule of some of the faults, without the time before the first.
+// part returns a schedule of some of the faults, of which the first begins after startDelay.
 func part(s *Schedule, faults []Fault) Schedule {
 	p := Schedule{Seed: s.Seed, Nodes: s.Nodes, Faults: slices.Clone(faults)}
 	if len(faults) == 0 {
 		return p
 	}
-	early := faults[0].Start - leadIn
+	earlier := faults[0].Start - startDelay
 	for i := range p.Faults {
 		f := &p.Faults[i]
-		f.Start, f.End = f.Start-early, f.End-early
+		f.Start, f.End = f.Start-earlier, f.End-earlier
 		p.For = max(p.For, f.End)
 	}
 	return p

@@ -15,32 +15,32 @@ import (
 	"hairpin/cluster/annotation"
 )
 
-// grown is how many nodes the cluster has after more nodes joined it.
-const grown = 30
+// allNodes is how many nodes the cluster has after more nodes joined it.
+const allNodes = 30
 
-// simulatedLabel is a label of nodes that joined adds.
+// simulatedLabel is a label of the nodes that addNodes adds.
 const simulatedLabel = "chaos-simulated"
 
-// joined adds nodes to the cluster that do not run: their objects are what kubelets and agents
-// write. The heal removes them.
-func joined(ctx context.Context, r *run, _ Fault) (heal, error) {
+// addNodes adds nodes to the cluster that do not run: their objects are what kubelets and agents
+// write. The undo removes them.
+func addNodes(ctx context.Context, r *run, _ Fault) (undo, error) {
 	all := metav1.ListOptions{LabelSelector: simulatedLabel}
 	leave := func(ctx context.Context) error {
-		return insist(ctx, second, func(ctx context.Context) error {
+		return retry(ctx, second, func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 			defer cancel()
 			return r.cluster.Client().CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, all)
 		})
 	}
-	return leave, insist(ctx, second, func(ctx context.Context) error { // the API server may be away
+	return leave, retry(ctx, second, func(ctx context.Context) error { // the API server may not answer
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		like, err := r.cluster.Client().CoreV1().Nodes().Get(ctx, r.nodes[1], metav1.GetOptions{})
+		template, err := r.cluster.Client().CoreV1().Nodes().Get(ctx, r.nodes[1], metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		for i := len(r.nodes); i < grown; i++ {
-			n, err := simulated(i, like)
+		for i := len(r.nodes); i < allNodes; i++ {
+			n, err := simulatedNode(i, template)
 			if err == nil {
 				_, err = r.cluster.Client().CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
 			}
@@ -52,11 +52,12 @@ func joined(ctx context.Context, r *run, _ Fault) (heal, error) {
 	})
 }
 
-// simulated returns a Node that a DaemonSet for Linux does not select.
-func simulated(i int, like *corev1.Node) (*corev1.Node, error) {
-	gateway, wrong := annotation.ParseGateway(like.Annotations[annotation.Gateway])
+// simulatedNode returns a Node with the data of another one, and addresses and a name of its own. A
+// DaemonSet for Linux does not select it.
+func simulatedNode(i int, template *corev1.Node) (*corev1.Node, error) {
+	gateway, wrong := annotation.ParseGateway(template.Annotations[annotation.Gateway])
 	if len(wrong) > 0 {
-		return nil, fmt.Errorf("node %s: %w", like.Name, errors.Join(wrong...))
+		return nil, fmt.Errorf("node %s: %w", template.Name, errors.Join(wrong...))
 	}
 	four, six := [4]byte{172, 18, 1, byte(i)}, netip.MustParseAddr("fc00:f853:ccd::1:0").As16()
 	six[15] = byte(i)
@@ -65,7 +66,7 @@ func simulated(i int, like *corev1.Node) (*corev1.Node, error) {
 	}
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("simulated-%02d", i), Annotations: maps.Clone(like.Annotations),
+			Name: fmt.Sprintf("simulated-%02d", i), Annotations: maps.Clone(template.Annotations),
 			Labels: map[string]string{simulatedLabel: ""},
 		},
 		Status: corev1.NodeStatus{

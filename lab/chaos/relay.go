@@ -23,10 +23,10 @@ const virtioHeader = 10
 // relay passes frames from a node to the other machines of the underlay, each after a delay. The
 // kernel of the lab has no netem.
 type relay struct {
-	from   *os.File
-	to     map[cluster.MAC]*os.File // by the MAC of the machine
-	delay  func() time.Duration
-	flying sync.WaitGroup
+	from     *os.File
+	to       map[cluster.MAC]*os.File // by the MAC of the machine
+	delay    func() time.Duration
+	inFlight sync.WaitGroup
 }
 
 // relaySocket returns a socket for the frames of a port of the underlay; with protocol 0 it
@@ -40,19 +40,19 @@ func relaySocket(at lab.Place, port string, protocol uint16) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	outer := raw.Control(func(fd uintptr) {
+	controlErr := raw.Control(func(fd uintptr) {
 		err = errors.Join(unix.SetsockoptInt(int(fd), unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1),
 			unix.SetsockoptInt(int(fd), unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1))
 	})
-	return f, errors.Join(outer, err)
+	return f, errors.Join(controlErr, err)
 }
 
-// relayed returns an injection that passes each frame from a node after a delay. The bridge of the
-// underlay does not get the frames: a rule at the port's ingress drops them, behind the socket.
-func relayed(delay func(*rand.Rand) time.Duration) func(context.Context, *run, Fault) (heal, error) {
-	return func(ctx context.Context, r *run, f Fault) (end heal, err error) {
+// delayFrames returns an injection that passes each frame from a node after a delay. The bridge of
+// the underlay does not get the frames: a rule at the port's ingress drops them, behind the socket.
+func delayFrames(delay func(*rand.Rand) time.Duration) func(context.Context, *run, Fault) (undo, error) {
+	return func(ctx context.Context, r *run, f Fault) (end undo, err error) {
 		underlay := r.cluster.Lab().Underlay()
-		p, err := r.ports(f.Node)
+		p, err := r.underlayPorts(f.Node)
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +78,7 @@ func relayed(delay func(*rand.Rand) time.Duration) func(context.Context, *run, F
 				return nil, err
 			}
 		}
-		remove, err := r.nft(ctx, "netdev",
+		remove, err := r.addTable(ctx, "netdev",
 			"chain ingress {\ntype filter hook ingress device "+p[0]+" priority 0\ndrop\n}\n")
 		if err != nil {
 			return nil, err
@@ -89,14 +89,14 @@ func relayed(delay func(*rand.Rand) time.Duration) func(context.Context, *run, F
 			err := remove(ctx)
 			_ = l.from.Close()
 			err = errors.Join(err, <-ended)
-			l.flying.Wait()
+			l.inFlight.Wait()
 			l.close()
 			return err
 		}, nil
 	}
 }
 
-// run passes frames until the socket is closed.
+// run passes frames on until the socket is closed.
 func (l *relay) run() error {
 	for buffer := make([]byte, virtioHeader+1<<17); ; {
 		n, err := l.from.Read(buffer)
@@ -109,9 +109,9 @@ func (l *relay) run() error {
 			continue
 		}
 		frame := append([]byte{}, buffer[:n]...)
-		l.flying.Add(1)
+		l.inFlight.Add(1)
 		time.AfterFunc(l.delay(), func() {
-			defer l.flying.Done()
+			defer l.inFlight.Done()
 			l.send(frame)
 		})
 	}

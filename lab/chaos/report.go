@@ -30,7 +30,7 @@ func Load(file string) (*Schedule, error) {
 		return nil, fmt.Errorf("schedule %s has no nodes", file)
 	}
 	for _, f := range s.Faults {
-		if byName[f.Kind] == nil {
+		if kinds[f.Kind] == nil {
 			return nil, fmt.Errorf("schedule %s: no kind of fault is %q", file, f.Kind)
 		}
 	}
@@ -44,22 +44,21 @@ type explanation struct {
 	text string
 }
 
-// mostExplained is how many failures are explained.
-const mostExplained = 5
+// maxExplained is how many failures are explained.
+const maxExplained = 5
 
-// explainSoon explains a connection in the background if it violates an invariant. The caller holds
-// the lock.
-func (r *run) explainSoon(c *connection, result *Result) {
+// explainInBackground explains a connection if it violates an invariant. The caller holds the lock.
+func (r *run) explainInBackground(c *connection, result *Result) {
 	during := span{result.At, result.At + result.Took}
 	switch what := violated(&c.Path, result); {
-	case what == "" || len(r.explains) >= mostExplained:
+	case what == "" || len(r.explains) >= maxExplained:
 		return
 	case what == failed && slices.ContainsFunc(excuses(&c.Path, r.windows[:r.started()], r.stalls), during.overlaps):
 		return
 	case slices.ContainsFunc(r.explains, func(e explanation) bool { return e.path == c.Name }):
 		return
 	}
-	r.say("%s: fails: %s", c.Name, result.describe())
+	r.progress("%s: fails: %s", c.Name, result.describe())
 	i := len(r.explains)
 	r.explains = append(r.explains, explanation{path: c.Name, at: result.At, text: "it did not end"})
 	family := "4"
@@ -67,7 +66,7 @@ func (r *run) explainSoon(c *connection, result *Result) {
 		family = "6"
 	}
 	to := c.To
-	if strings.HasPrefix(to, "outside/") { // it has addresses of both families
+	if strings.HasPrefix(to, "outside/") { // the path has addresses of both families
 		to = "outside/" + result.To.String()
 	}
 	r.explaining.Go(func() {
@@ -91,22 +90,24 @@ func (r *run) started() int {
 	return i
 }
 
-// figure is what clients noticed of a fault that no other disturbed.
-type figure struct {
-	injected, alone int
-	failed          int           // connections
-	longest         time.Duration // without a success of a path through the node
+// kindImpact is the impact of a kind of fault on connections.
+type kindImpact struct {
+	injected    int
+	undisturbed int           // of these, without another fault at the time; the fields below are theirs
+	failed      int           // connections
+	longest     time.Duration // without a success of a path through the node
 }
 
 // report writes the report, prints its end, and returns the violations.
 func (r *run) report(ctx context.Context, s *Schedule) ([]Violation, error) {
 	r.explaining.Wait()
-	paths := make([]Path, len(r.list))
-	for i, c := range r.list {
+	paths := make([]Path, len(r.connections))
+	for i, c := range r.connections {
 		paths[i] = c.Path
 	}
 	windows := r.windows[:r.started()]
-	found := slices.Concat(Judge(paths, windows, r.stalls, r.results), JudgeShared(r.shared, windows), r.found)
+	found := slices.Concat(Violations(paths, windows, r.stalls, r.results), SharedViolations(r.shared, windows),
+		r.violations)
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Chaos: seed %d, %s\n\n%d faults, %d connections on %d paths, %d violations.\n", s.Seed, s.For,
 		len(windows), len(r.results), len(paths), len(found))
@@ -127,12 +128,12 @@ func (r *run) report(ctx context.Context, s *Schedule) ([]Violation, error) {
 		"|---|---|---|---|---|---|---|\n")
 	for i := range windows {
 		w := &windows[i]
-		lost, longest := notice(w, paths, r.results)
+		lost, longest := impact(w, paths, r.results)
 		fmt.Fprintf(&b, "| %.1f s | %.1f s | %s | %s %s | %d | %.1f s | %s |\n", w.Began.Seconds(), w.Ended.Seconds(),
 			w.Kind,
 			w.Node, w.Peer, lost, longest.Seconds(), strings.ReplaceAll(w.Error, "\n", " "))
 	}
-	figures(&b, windows, paths, r.results)
+	writeKinds(&b, windows, paths, r.results)
 	if len(r.stalls) > 0 {
 		b.WriteString("\n## Stalls of the machine\n\nNothing ran on it, so failed connections say nothing.\n\n")
 	}
@@ -160,7 +161,7 @@ func (r *run) report(ctx context.Context, s *Schedule) ([]Violation, error) {
 	file := filepath.Join(r.opt.Dir, "report.md")
 	err = errors.Join(os.WriteFile(file, []byte(b.String()), 0o644), writeJSON(filepath.Join(r.opt.Dir, "run.json"),
 		map[string]any{"paths": paths, "windows": windows, "failures": failures(r.results), "shared": r.shared}))
-	r.say("%d faults, %d connections, %d violations: %s", len(windows), len(r.results), len(found), file)
+	r.progress("%d faults, %d connections, %d violations: %s", len(windows), len(r.results), len(found), file)
 	return found, err
 }
 
@@ -172,7 +173,7 @@ func writeJSON(file string, value any) error {
 	return os.WriteFile(file, text, 0o644)
 }
 
-// failures returns the results of connections that failed, except those that ended as they must.
+// failures returns the results of connections that failed.
 func failures(results []Result) (list []Result) {
 	for _, r := range results {
 		if r.Error != "" {
@@ -182,15 +183,15 @@ func failures(results []Result) (list []Result) {
 	return list
 }
 
-// notice returns how many connections of a fault's paths failed, and the longest time in which one
+// impact returns how many connections of a fault's paths failed, and the longest time in which one
 // of these paths had no success. New Services do not count.
-func notice(w *Window, paths []Path, results []Result) (lost int, longest time.Duration) {
-	during := span{w.Began, w.Ended + byName[w.Kind].grace}
+func impact(w *Window, paths []Path, results []Result) (lost int, longest time.Duration) {
+	during := span{w.Began, w.Ended + kinds[w.Kind].grace}
 	last := map[int]time.Duration{}
 	for i := range results {
 		r := &results[i]
 		p := &paths[r.Path]
-		if fixed, floating := w.touches(p); p.Denied || p.Fresh || !fixed && !floating {
+		if fixed, floating := w.affects(p); p.Denied || p.Fresh || !fixed && !floating {
 			continue
 		}
 		at := span{r.At, r.At + r.Took}
@@ -208,34 +209,34 @@ func notice(w *Window, paths []Path, results []Result) (lost int, longest time.D
 	return lost, longest
 }
 
-// figures writes a table of what was noticed of each kind of fault that no other fault disturbed.
-func figures(b *strings.Builder, windows []Window, paths []Path, results []Result) {
-	all := map[string]*figure{}
+// writeKinds writes a table with the impact of each kind of fault.
+func writeKinds(b *strings.Builder, windows []Window, paths []Path, results []Result) {
+	all := map[string]*kindImpact{}
 	for i := range windows {
 		w := &windows[i]
 		f := all[w.Kind]
 		if f == nil {
-			f = &figure{}
+			f = &kindImpact{}
 			all[w.Kind] = f
 		}
 		if w.Error == "" {
 			f.injected++
 		}
 		if slices.ContainsFunc(windows, func(o Window) bool {
-			return o.Fault != w.Fault && byName[o.Kind].breaks && o.Began < w.Ended+settleTime/3 && w.Began < o.Ended+
-				settleTime/3
+			return o.Fault != w.Fault && kinds[o.Kind].breaks && o.Began < w.Ended+syncTime/3 && w.Began < o.Ended+
+				syncTime/3
 		}) {
 			continue
 		}
-		lost, longest := notice(w, paths, results)
-		f.alone, f.failed, f.longest = f.alone+1, f.failed+lost, max(f.longest, longest)
+		lost, longest := impact(w, paths, results)
+		f.undisturbed, f.failed, f.longest = f.undisturbed+1, f.failed+lost, max(f.longest, longest)
 	}
 	b.WriteString("\n## Kinds of faults\n\nThe figures are those of faults that no fault of another node's " +
 		"packets disturbed.\n\n" +
 		"| fault | injected | undisturbed | failed connections | longest without a success |\n|---|---|---|---|---|\n")
-	for _, name := range names {
+	for _, name := range kindNames {
 		if f := all[name]; f != nil {
-			fmt.Fprintf(b, "| %s | %d | %d | %d | %.1f s |\n", name, f.injected, f.alone, f.failed, f.longest.Seconds())
+			fmt.Fprintf(b, "| %s | %d | %d | %d | %.1f s |\n", name, f.injected, f.undisturbed, f.failed, f.longest.Seconds())
 		}
 	}
 }

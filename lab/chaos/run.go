@@ -30,19 +30,19 @@ type Options struct {
 	Root     string // of the sources, with the results of make in bin
 	Dir      string // for the report
 	Out      io.Writer
-	// impatient omits the wait for a cluster that is out of sync for too long.
-	impatient bool
+	// giveUpEarly ends the run if the cluster is not in sync syncTime after the last fault.
+	giveUpEarly bool
 }
 
-// run is a run.
+// run is the state of a run.
 type run struct {
-	opt     Options
-	cluster *cluster.Cluster
-	nodes   []string
-	list    []*connection
-	moving  []netip.Addr // addresses that one node has at a time
-	begin   time.Time
-	tables  atomic.Int64 // of nft, in the underlay
+	opt         Options
+	cluster     *cluster.Cluster
+	nodes       []string
+	connections []*connection
+	lbAddresses []netip.Addr // load balancer addresses, which one node has at a time
+	begin       time.Time
+	tables      atomic.Int64 // counts tables of nft that were added to the underlay
 	// resources before the first fault and after the last one
 	before, after map[string]int
 
@@ -53,7 +53,7 @@ type run struct {
 	windows    []Window
 	shared     []Shared
 	stalls     []span // of the machine
-	found      []Violation
+	violations []Violation
 	explains   []explanation
 	explaining sync.WaitGroup
 	outMu      sync.Mutex
@@ -64,11 +64,12 @@ func (o *Options) schedule(c *cluster.Cluster) *Schedule {
 	if o.Schedule != nil {
 		return o.Schedule
 	}
-	kinds := names
+	chosen := kindNames
 	if o.Faults != nil {
-		kinds = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !o.Faults.MatchString(name) })
+		chosen = slices.DeleteFunc(slices.Clone(kindNames),
+			func(name string) bool { return !o.Faults.MatchString(name) })
 	}
-	s := Plan(o.Seed, o.For, nodeNames(c), kinds)
+	s := Plan(o.Seed, o.For, nodeNames(c), chosen)
 	return &s
 }
 
@@ -83,15 +84,15 @@ func nodeNames(c *cluster.Cluster) (list []string) {
 // Run runs a schedule on a cluster and writes the report. It returns ErrFailed if invariants were
 // violated.
 func Run(ctx context.Context, c *cluster.Cluster, opt Options) error {
-	found, err := once(ctx, c, opt)
+	found, err := runOnce(ctx, c, opt)
 	if err == nil && len(found) > 0 {
 		err = ErrFailed
 	}
 	return err
 }
 
-// once is Run, and returns the violations.
-func once(ctx context.Context, c *cluster.Cluster, opt Options) ([]Violation, error) {
+// runOnce is Run, and returns the violations.
+func runOnce(ctx context.Context, c *cluster.Cluster, opt Options) ([]Violation, error) {
 	r := &run{opt: opt, cluster: c, begin: time.Now(), nodes: nodeNames(c)}
 	schedule := opt.schedule(c)
 	schedule.Print(opt.Out)
@@ -106,29 +107,29 @@ func once(ctx context.Context, c *cluster.Cluster, opt Options) ([]Violation, er
 			return nil, fmt.Errorf("%w (make chaos writes it)", err)
 		}
 	}
-	r.say("the workload starts")
+	r.progress("the workload starts")
 	if err := errors.Join(r.undeploy(ctx), r.deploy(ctx)); err != nil {
 		return nil, err
 	}
 	defer func() { // also after an interrupt
 		if err := r.undeploy(context.WithoutCancel(ctx)); err != nil {
-			r.say("remove the workload: %v", err)
+			r.progress("remove the workload: %v", err)
 		}
 	}()
-	if err := r.synced(ctx, time.Minute); err != nil {
+	if err := r.waitInSync(ctx, time.Minute); err != nil {
 		return nil, fmt.Errorf("before the first fault: %w", err)
 	}
 	var err error
 	if r.before, err = r.resources(ctx); err != nil {
 		return nil, err
 	}
-	r.play(ctx, schedule)
-	r.settle(ctx)
+	r.injectAll(ctx, schedule)
+	r.checkEnd(ctx)
 	return r.report(context.WithoutCancel(ctx), schedule)
 }
 
-// play injects the faults of a schedule under traffic.
-func (r *run) play(ctx context.Context, s *Schedule) {
+// injectAll injects the faults of a schedule under traffic.
+func (r *run) injectAll(ctx context.Context, s *Schedule) {
 	r.begin = time.Now()
 	traffic, stop := context.WithCancel(ctx)
 	var clients, faults sync.WaitGroup
@@ -136,26 +137,26 @@ func (r *run) play(ctx context.Context, s *Schedule) {
 	clients.Go(func() { r.churn(traffic) })
 	clients.Go(func() { r.watchMachine(traffic) })
 	clients.Go(func() { r.sayAssignments(traffic) })
-	for _, a := range slices.Concat(r.moving, egressIPs[:1], roamingIPs[:1]) {
+	for _, a := range slices.Concat(r.lbAddresses, egressIPs[:1], churnIPs[:1]) {
 		clients.Go(func() {
-			if err := r.watch(traffic, a); err != nil {
-				r.violate(Violation{What: "the lab failed", From: r.since(), To: r.since(), First: err.Error()})
+			if err := r.watchARP(traffic, a); err != nil {
+				r.addViolation(Violation{What: "the lab failed", From: r.since(), To: r.since(), First: err.Error()})
 			}
 		})
 	}
 	r.windows = make([]Window, len(s.Faults))
 	for i, f := range s.Faults {
 		faults.Go(func() {
-			pause(ctx, f.Start-r.since())
+			sleep(ctx, f.Start-r.since())
 			if ctx.Err() == nil {
-				r.fault(ctx, i, f)
+				r.inject(ctx, i, f)
 			}
 		})
 	}
 	faults.Wait()
-	pause(ctx, s.For-r.since())
-	r.say("the last fault has ended")
-	pause(ctx, 5*time.Second)
+	sleep(ctx, s.For-r.since())
+	r.progress("the last fault has ended")
+	sleep(ctx, 5*time.Second)
 	stop()
 	clients.Wait()
 }
@@ -163,30 +164,31 @@ func (r *run) play(ctx context.Context, s *Schedule) {
 // stalled is how late this process must be for the machine to count as stalled.
 const stalled = time.Second
 
-// watchMachine records when the machine does not run this process, which measures connections.
+// watchMachine records when the machine does not run this process: then connections are not
+// measured correctly.
 func (r *run) watchMachine(ctx context.Context) {
 	const every = 100 * time.Millisecond
 	for ctx.Err() == nil {
 		before := r.since()
-		pause(ctx, every)
+		sleep(ctx, every)
 		if now := r.since(); now-before > every+stalled {
 			r.mu.Lock()
 			r.stalls = append(r.stalls, span{before, now})
 			r.mu.Unlock()
-			r.say("the machine stalled for %.1f s", (now - before).Seconds())
+			r.progress("the machine stalled for %.1f s", (now - before).Seconds())
 		}
 	}
 }
 
-// fault injects a fault and ends it. An interrupt ends it early.
-func (r *run) fault(ctx context.Context, i int, f Fault) {
+// inject injects a fault and ends it. An interrupt ends it early.
+func (r *run) inject(ctx context.Context, i int, f Fault) {
 	r.update(i, func(w *Window) { w.Fault, w.Began = f, r.since() })
-	r.say("%s %s %s: begins", f.Kind, f.Node, f.Peer)
-	end, err := byName[f.Kind].inject(ctx, r, f)
-	if err == nil && byName[f.Kind].reported {
-		r.reported(ctx, i)
+	r.progress("%s %s %s: begins", f.Kind, f.Node, f.Peer)
+	end, err := kinds[f.Kind].inject(ctx, r, f)
+	if err == nil && kinds[f.Kind].reported {
+		r.checkReported(ctx, i)
 	}
-	pause(ctx, f.End-r.since())
+	sleep(ctx, f.End-r.since())
 	if end != nil {
 		err = errors.Join(err, end(context.WithoutCancel(ctx)))
 	}
@@ -197,9 +199,9 @@ func (r *run) fault(ctx context.Context, i int, f Fault) {
 		}
 	})
 	if err != nil {
-		r.say("%s %s %s: has ended: %v", f.Kind, f.Node, f.Peer, err)
+		r.progress("%s %s %s: has ended: %v", f.Kind, f.Node, f.Peer, err)
 	} else {
-		r.say("%s %s %s: has ended", f.Kind, f.Node, f.Peer)
+		r.progress("%s %s %s: has ended", f.Kind, f.Node, f.Peer)
 	}
 }
 
@@ -215,15 +217,15 @@ func (r *run) window(i int) Window {
 	return r.windows[i]
 }
 
-func (r *run) violate(v Violation) {
-	r.say("%s: %s", v.What, v.First)
+func (r *run) addViolation(v Violation) {
+	r.progress("%s: %s", v.What, v.First)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.found = append(r.found, v)
+	r.violations = append(r.violations, v)
 }
 
-// say prints a line of progress.
-func (r *run) say(format string, args ...any) {
+// progress prints a line.
+func (r *run) progress(format string, args ...any) {
 	r.outMu.Lock()
 	defer r.outMu.Unlock()
 	fmt.Fprintf(r.opt.Out, "%6.1f s  %s\n", r.since().Seconds(), fmt.Sprintf(format, args...))

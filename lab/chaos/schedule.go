@@ -27,16 +27,16 @@ type Schedule struct {
 }
 
 const (
-	// leadIn is the time of undisturbed traffic before the first fault.
-	leadIn = 5 * time.Second
-	// apart is the time between two faults of one daemon, or of one node.
-	apart = 5 * time.Second
-	// restful is the time between two faults that separate a kubelet from the API server. Together
-	// they must not make a Node NotReady, for which Kubernetes takes 40 s: Services would lose the
-	// endpoints of a healthy node.
-	restful = 20 * time.Second
-	// longestGap is the maximum time between the starts of two faults.
-	longestGap = 6 * time.Second
+	// startDelay is the time of undisturbed traffic before the first fault.
+	startDelay = 5 * time.Second
+	// minGap is the minimum time between two faults of one daemon, or of one node.
+	minGap = 5 * time.Second
+	// minAPIGap is the minimum time between two faults that separate a kubelet from the API server.
+	// Together they must not make a Node NotReady, for which Kubernetes takes 40 s: Services would
+	// lose the endpoints of a healthy node.
+	minAPIGap = 20 * time.Second
+	// maxStartGap is the maximum time between the starts of two faults.
+	maxStartGap = 6 * time.Second
 )
 
 // Plan returns the faults of a seed. Equal arguments give equal schedules.
@@ -48,7 +48,7 @@ func Plan(seed uint64, length time.Duration, nodes []string, names []string) Sch
 	r := rand.New(rand.NewPCG(seed, 0))
 	var pool []*kind
 	for _, name := range names {
-		k := byName[name]
+		k := kinds[name]
 		if k == nil || k.where == onPair && len(nodes) < 2 || k.where == onWorker && len(nodes) < 2 {
 			continue
 		}
@@ -59,7 +59,7 @@ func Plan(seed uint64, length time.Duration, nodes []string, names []string) Sch
 	if len(pool) == 0 {
 		return s
 	}
-	for at := leadIn; at < length; at += jitter(r, time.Second, longestGap) {
+	for at := startDelay; at < length; at += jitter(r, time.Second, maxStartGap) {
 		for range 10 { // a fault that does not fit is replaced by another
 			if f := draw(r, pool, nodes, at); f.End <= length && s.fits(f) {
 				s.Faults = append(s.Faults, f)
@@ -93,38 +93,40 @@ func draw(r *rand.Rand, pool []*kind, nodes []string, at time.Duration) Fault {
 	return f
 }
 
-// fits reports whether a fault can be added without making the checks void.
+// fits reports whether a fault can be added: faults that are too close would make checks
+// meaningless.
 func (s *Schedule) fits(f Fault) bool {
-	k := byName[f.Kind]
+	k := kinds[f.Kind]
 	for _, g := range s.Faults {
-		o := byName[g.Kind]
+		o := kinds[g.Kind]
 		switch {
-		case near(f, g, apart) && f.Node == g.Node && k.part == o.part:
-			return false // it has failed already
-		case near(f, g, apart) && (k.part == wholeNode && g.involves(f.Node) || o.part == wholeNode &&
+		case near(f, g, minGap) && f.Node == g.Node && k.part == o.part:
+			return false // that part has failed already
+		case near(f, g, minGap) && (k.part == wholeNode && g.involves(f.Node) || o.part == wholeNode &&
 			f.involves(g.Node)):
-			return false // the node is away
-		case near(f, g, apart) && k.dead && o.dead:
+			return false // the whole node has failed
+		case near(f, g, minGap) && k.dead && o.dead:
 			return false
-		case near(f, g, restful) && slices.ContainsFunc(f.silences(s.Nodes),
-			func(n string) bool { return slices.Contains(g.silences(s.Nodes), n) }):
+		case near(f, g, minAPIGap) && slices.ContainsFunc(f.nodesWithoutAPI(s.Nodes),
+			func(n string) bool { return slices.Contains(g.nodesWithoutAPI(s.Nodes), n) }):
 			return false
 		}
 	}
 	return true
 }
 
+// near reports whether less than a distance is between two faults.
 func near(f, g Fault, distance time.Duration) bool {
 	return f.Start < g.End+distance && g.Start < f.End+distance
 }
 
 func (f *Fault) involves(node string) bool { return node != "" && (f.Node == node || f.Peer == node) }
 
-// silences returns the nodes with kubelets that a fault separates from the API server.
-func (f *Fault) silences(nodes []string) []string {
-	k := byName[f.Kind]
+// nodesWithoutAPI returns the nodes with kubelets that a fault separates from the API server.
+func (f *Fault) nodesWithoutAPI(nodes []string) []string {
+	k := kinds[f.Kind]
 	switch {
-	case !k.silent:
+	case !k.noAPI:
 		return nil
 	case k.where == onControlPlane, f.Node == nodes[0] && k.dead:
 		return nodes

@@ -15,11 +15,11 @@ func TestPlan(t *testing.T) {
 	drawn := map[string]int{}
 	overlapping, all := 0, 0
 	for seed := range uint64(200) {
-		s := Plan(seed, length, threeNodes, Names())
-		if again := Plan(seed, length, threeNodes, Names()); !reflect.DeepEqual(s, again) {
+		s := Plan(seed, length, threeNodes, kindNames)
+		if again := Plan(seed, length, threeNodes, kindNames); !reflect.DeepEqual(s, again) {
 			t.Fatalf("seed %d: two schedules", seed)
 		}
-		if seed > 0 && reflect.DeepEqual(s.Faults, Plan(seed-1, length, threeNodes, Names()).Faults) {
+		if seed > 0 && reflect.DeepEqual(s.Faults, Plan(seed-1, length, threeNodes, kindNames).Faults) {
 			t.Errorf("seeds %d and %d: one schedule", seed-1, seed)
 		}
 		if len(s.Faults) < 50 {
@@ -28,13 +28,13 @@ func TestPlan(t *testing.T) {
 		for i, f := range s.Faults {
 			drawn[f.Kind]++
 			all++
-			if f.Start < leadIn || f.End < f.Start || f.End > length {
+			if f.Start < startDelay || f.End < f.Start || f.End > length {
 				t.Errorf("seed %d: %s", seed, f)
 			}
 			if i > 0 && f.Start < s.Faults[i-1].Start {
 				t.Errorf("seed %d: %s comes too late", seed, f)
 			}
-			if k := byName[f.Kind]; (k.where == onControlPlane) != (f.Node == "") ||
+			if k := kinds[f.Kind]; (k.where == onControlPlane) != (f.Node == "") ||
 				(k.where == onPair) != (f.Peer != "") ||
 				k.where == onWorker && f.Node == threeNodes[0] || f.Node == f.Peer && f.Node != "" {
 				t.Errorf("seed %d: %s: wrong place", seed, f)
@@ -45,7 +45,7 @@ func TestPlan(t *testing.T) {
 			checkPair(t, seed, f, s.Faults[:i])
 		}
 	}
-	for _, name := range Names() {
+	for _, name := range kindNames {
 		if drawn[name] == 0 {
 			t.Errorf("no seed has %q", name)
 		}
@@ -59,17 +59,17 @@ func TestPlan(t *testing.T) {
 // API for long, and nothing fails that has failed already.
 func checkPair(t *testing.T, seed uint64, f Fault, before []Fault) {
 	t.Helper()
-	k := byName[f.Kind]
+	k := kinds[f.Kind]
 	for _, g := range before {
-		o := byName[g.Kind]
+		o := kinds[g.Kind]
 		if near(f, g, 0) && k.dead && o.dead {
 			t.Errorf("seed %d: two dead nodes: %s; %s", seed, f, g)
 		}
 		if near(f, g, 0) && f.Node == g.Node && (k.part == o.part || o.part == wholeNode || k.part == wholeNode) {
 			t.Errorf("seed %d: fails twice: %s; %s", seed, f, g)
 		}
-		for _, n := range f.silences(threeNodes) {
-			if near(f, g, restful) && slices.Contains(g.silences(threeNodes), n) {
+		for _, n := range f.nodesWithoutAPI(threeNodes) {
+			if near(f, g, minAPIGap) && slices.Contains(g.nodesWithoutAPI(threeNodes), n) {
 				t.Errorf("seed %d: %s is without the API for too long: %s; %s", seed, n, f, g)
 			}
 		}
@@ -91,7 +91,7 @@ func TestSilences(t *testing.T) {
 		{Fault{Kind: "kubelet stopped", Node: "node-a"}, []string{"node-a"}},
 		{Fault{Kind: "agent killed", Node: "node-b"}, nil},
 	} {
-		if got := c.fault.silences(threeNodes); !slices.Equal(got, c.want) {
+		if got := c.fault.nodesWithoutAPI(threeNodes); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.fault, got, c.want)
 		}
 	}
@@ -99,7 +99,7 @@ func TestSilences(t *testing.T) {
 
 // TestSave checks that a file repeats a schedule.
 func TestSave(t *testing.T) {
-	s := Plan(7, time.Minute, threeNodes, Names())
+	s := Plan(7, time.Minute, threeNodes, kindNames)
 	file := t.TempDir() + "/schedule.json"
 	if err := s.Save(file); err != nil {
 		t.Fatal(err)
@@ -118,10 +118,10 @@ func TestSave(t *testing.T) {
 
 // TestPart checks that a part of a schedule begins and ends with its faults.
 func TestPart(t *testing.T) {
-	s := Plan(3, 5*time.Minute, threeNodes, Names())
+	s := Plan(3, 5*time.Minute, threeNodes, kindNames)
 	last := s.Faults[len(s.Faults)-2:]
 	p := part(&s, last)
-	if p.Faults[0].Start != leadIn || p.Faults[1].Start-p.Faults[0].Start != last[1].Start-last[0].Start ||
+	if p.Faults[0].Start != startDelay || p.Faults[1].Start-p.Faults[0].Start != last[1].Start-last[0].Start ||
 		p.For != max(p.Faults[0].End, p.Faults[1].End) {
 		t.Errorf("%+v of %+v", p, last)
 	}

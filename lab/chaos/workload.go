@@ -21,19 +21,19 @@ const namespace = "chaos"
 
 // Labels of pods, and their ports.
 const (
-	roleOpen     = "open"     // a server that everything may reach
-	roleGuarded  = "guarded"  // a server that only clients may reach
-	roleClient   = "client"   // leaves with its node's address
-	roleStranger = "stranger" // leaves with the EgressIP
-	roleRoamer   = "roamer"   // leaves with its node's address, or that of an EgressIP that comes and goes
-	outsidePort  = 9100
-	assignable   = "k8s.ovn.org/egress-assignable"
+	roleOpen        = "open"         // a server that everything may reach
+	roleGuarded     = "guarded"      // a server that only clients may reach
+	roleClient      = "client"       // leaves with its node's address
+	roleEgress      = "egress"       // leaves with the EgressIP
+	roleEgressChurn = "egress-churn" // leaves with its node's address, or that of an EgressIP that comes and goes
+	outsidePort     = 9100
+	assignable      = "k8s.ovn.org/egress-assignable"
 )
 
 // Addresses of EgressIPs, which the workers can have.
 var (
-	egressIPs  = []netip.Addr{netip.MustParseAddr("172.18.0.33"), netip.MustParseAddr("fc00:f853:ccd::33")}
-	roamingIPs = []netip.Addr{netip.MustParseAddr("172.18.0.34"), netip.MustParseAddr("fc00:f853:ccd::34")}
+	egressIPs = []netip.Addr{netip.MustParseAddr("172.18.0.33"), netip.MustParseAddr("fc00:f853:ccd::33")}
+	churnIPs  = []netip.Addr{netip.MustParseAddr("172.18.0.34"), netip.MustParseAddr("fc00:f853:ccd::34")}
 )
 
 const policies = `
@@ -68,11 +68,11 @@ spec:
 `, name, addresses[0], addresses[1], role)
 }
 
-// clusterObjects returns the objects whose removal ends the workload.
-func clusterObjects() string { return policies + egressIPManifest("chaos", roleStranger, egressIPs) }
+// clusterObjects returns the objects whose removal removes the whole workload.
+func clusterObjects() string { return policies + egressIPManifest("chaos", roleEgress, egressIPs) }
 
-// podManifest is a pod of a role on a node. It requests CPU, because pods that do not get none on a
-// busy machine; with more, agents that are rolled out would preempt it.
+// podManifest is a pod of a role on a node. It requests CPU, because pods without a request get
+// none on a busy machine. With a larger request, agents that are rolled out would preempt it.
 const podManifest = `---
 apiVersion: v1
 kind: Pod
@@ -89,7 +89,7 @@ spec:
     resources: {requests: {cpu: 20m}}
 `
 
-// serviceManifest is a Service of the one server of a role on a node.
+// serviceManifest is a Service with one endpoint: the server of a role on a node.
 const serviceManifest = `---
 apiVersion: v1
 kind: Service
@@ -100,8 +100,8 @@ spec:
   ports: [{port: 80, targetPort: 8080}]
 `
 
-// balanced adds a load balancer address to it.
-const balanced = `  type: LoadBalancer
+// loadBalancer makes it a Service of type LoadBalancer.
+const loadBalancer = `  type: LoadBalancer
   loadBalancerClass: ` + loadBalancerClass + `
 `
 
@@ -112,10 +112,10 @@ func manifest(nodes []string) string {
 	var b strings.Builder
 	b.WriteString(clusterObjects())
 	for _, n := range nodes {
-		for _, role := range []string{roleOpen, roleGuarded, roleClient, roleStranger, roleRoamer} {
+		for _, role := range []string{roleOpen, roleGuarded, roleClient, roleEgress, roleEgressChurn} {
 			fmt.Fprintf(&b, podManifest, role, n)
 		}
-		fmt.Fprintf(&b, serviceManifest+balanced, roleOpen, n)
+		fmt.Fprintf(&b, serviceManifest+loadBalancer, roleOpen, n)
 		fmt.Fprintf(&b, serviceManifest, roleGuarded, n)
 	}
 	return b.String()
@@ -124,16 +124,16 @@ func manifest(nodes []string) string {
 // connection is a Path with what its client needs.
 type connection struct {
 	Path
-	from  *site
+	from  *clientPlace
 	to    []netip.AddrPort // in turn
 	every time.Duration
 	limit time.Duration
-	// keeps means that the client keeps one connection to each address, and sends a message each
-	// time.
-	keeps    bool
-	sessions map[netip.AddrPort]*probe.Session
-	// roams means that the client leaves with an address that comes and goes.
-	roams bool
+	// keepsOpen means that the client keeps one connection to each address, and sends a message
+	// each time.
+	keepsOpen bool
+	sessions  map[netip.AddrPort]*probe.Session
+	// addressChanges means that the client leaves with an address that comes and goes.
+	addressChanges bool
 }
 
 // deploy creates the workload and waits until it is ready.
@@ -151,10 +151,10 @@ func (r *run) deploy(ctx context.Context) error {
 	if r.stopServer, err = lab.Serve(ctx, outside, "outside", outsidePort); err != nil {
 		return err
 	}
-	if err := r.workloads(ctx); err != nil {
+	if err := r.waitReady(ctx); err != nil {
 		return err
 	}
-	return r.connections(ctx)
+	return r.addConnections(ctx)
 }
 
 // undeploy removes the workload.
@@ -169,18 +169,18 @@ func (r *run) undeploy(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := r.cluster.Kubectl(ctx, clusterObjects()+roamingEgressIP(), "delete", "--ignore-not-found", "--wait",
+	_, err := r.cluster.Kubectl(ctx, clusterObjects()+churnEgressIP(), "delete", "--ignore-not-found", "--wait",
 		"-f", "-")
 	return err
 }
 
-// workloads waits until every pod of the cluster is ready.
-func (r *run) workloads(ctx context.Context) error { return r.restarted(ctx, "", time.Time{}) }
+// waitReady waits until every pod of the cluster is ready.
+func (r *run) waitReady(ctx context.Context) error { return r.waitRestarted(ctx, "", time.Time{}) }
 
-// restarted waits until every pod is ready, those of a node with containers that started after a
-// time.
-func (r *run) restarted(ctx context.Context, node string, since time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, backTimeout)
+// waitRestarted waits until every pod is ready, those of a node with containers that started after
+// a time.
+func (r *run) waitRestarted(ctx context.Context, node string, since time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, recoveryTimeout)
 	defer cancel()
 	missing := "the API does not answer"
 	err := lab.Poll(ctx, 200*time.Millisecond, func() (bool, error) {
@@ -188,7 +188,7 @@ func (r *run) restarted(ctx context.Context, node string, since time.Time) error
 		defer cancel()
 		list, err := r.cluster.Client().CoreV1().Pods("").List(limited, metav1.ListOptions{})
 		if err != nil {
-			return false, nil // the API server may be away
+			return false, nil // the API server may not answer
 		}
 		i := slices.IndexFunc(list.Items, func(p corev1.Pod) bool {
 			return !cluster.Ready(&p) || p.Spec.NodeName == node && slices.ContainsFunc(p.Status.ContainerStatuses,
@@ -208,8 +208,8 @@ func (r *run) restarted(ctx context.Context, node string, since time.Time) error
 	return nil
 }
 
-// connections makes the list of connections. The objects have their addresses.
-func (r *run) connections(ctx context.Context) error {
+// addConnections waits until Services have their addresses, and makes the list of connections.
+func (r *run) addConnections(ctx context.Context) error {
 	services := map[string]*corev1.Service{}
 	err := lab.Poll(ctx, 200*time.Millisecond, func() (bool, error) {
 		list, err := r.cluster.Client().CoreV1().Services(namespace).List(ctx, metav1.ListOptions{})
@@ -229,38 +229,41 @@ func (r *run) connections(ctx context.Context) error {
 	}
 	outside := r.host(cluster.ClientName)
 	for i, from := range r.nodes {
-		client, stranger, host := r.pod(roleClient, from), r.pod(roleStranger, from), r.host(from)
+		client, egress, host := r.pod(roleClient, from), r.pod(roleEgress, from), r.host(from)
 		for _, to := range r.nodes {
 			both := []string{from, to}
 			open, guarded := services[roleOpen+"-"+to], services[roleGuarded+"-"+to]
-			r.keep(r.connect(client, "pod/chaos/client-"+from, "ClusterIP", open, both, nil))
-			r.keep(r.connect(client, "pod/chaos/client-"+from, "ClusterIP, allowed", guarded, both, nil))
-			r.keep(r.connect(host, "host/"+from, "ClusterIP", open, both, nil))
-			r.connect(stranger, "pod/chaos/stranger-"+from, "ClusterIP, denied", guarded, both, nil).Denied = true
+			r.addKeptOpen(r.addConnection(client, "pod/chaos/client-"+from, "ClusterIP", open, both, nil))
+			r.addKeptOpen(r.addConnection(client, "pod/chaos/client-"+from, "ClusterIP, allowed", guarded, both, nil))
+			r.addKeptOpen(r.addConnection(host, "host/"+from, "ClusterIP", open, both, nil))
+			r.addConnection(egress, "pod/chaos/egress-"+from, "ClusterIP, denied", guarded, both, nil).Denied = true
 		}
 		next := r.nodes[(i+1)%len(r.nodes)]
-		r.keep(r.connect(outside, "outside", "NodePort of "+from, services[roleOpen+"-"+next], []string{from, next},
-			nil))
-		r.keep(r.connect(outside, "outside", "load balancer address", services[roleOpen+"-"+from], []string{from},
-			r.nodes))
-		own := slices.Concat(r.addresses(from), addresses(r.renumbered(from)))
-		r.keep(r.leave(client, "client", from, own, nil))
-		r.leave(r.pod(roleRoamer, from), "roamer", from, slices.Concat(own, roamingIPs), r.nodes[1:]).roams = true
-		r.keep(r.leave(stranger, "stranger", from, egressIPs, r.nodes[1:]))
+		r.addKeptOpen(r.addConnection(outside, "outside", "NodePort of "+from, services[roleOpen+"-"+next],
+			[]string{from, next}, nil))
+		r.addKeptOpen(r.addConnection(outside, "outside", "load balancer address", services[roleOpen+"-"+from],
+			[]string{from}, r.nodes))
+		own := slices.Concat(r.addresses(from), addresses(r.otherAddresses(from)))
+		r.addKeptOpen(r.addLeaving(client, "client", from, own, nil))
+		r.addLeaving(r.pod(roleEgressChurn, from), "egress-churn", from, slices.Concat(own, churnIPs),
+			r.nodes[1:]).addressChanges = true
+		r.addKeptOpen(r.addLeaving(egress, "egress", from, egressIPs, r.nodes[1:]))
 	}
 	return nil
 }
 
-// keep adds the same connections as c, which stay open.
-func (r *run) keep(c *connection) {
-	kept := *c
-	kept.keeps, kept.sessions = true, map[netip.AddrPort]*probe.Session{}
-	kept.Name += ", kept open"
-	r.list = append(r.list, &kept)
+// addKeptOpen adds a copy of c, whose connections stay open.
+func (r *run) addKeptOpen(c *connection) {
+	open := *c
+	open.keepsOpen, open.sessions = true, map[netip.AddrPort]*probe.Session{}
+	open.Name += ", kept open"
+	r.connections = append(r.connections, &open)
 }
 
-// connect adds connections to a Service, by the address that the client and floating imply.
-func (r *run) connect(from *site, client, name string, s *corev1.Service, nodes, floating []string) *connection {
+// addConnection adds connections to a Service: to its load balancer addresses if there are floating
+// nodes, to NodePorts of the first node if the client is outside, or to its cluster IPs.
+func (r *run) addConnection(from *clientPlace, client, name string, s *corev1.Service,
+	nodes, floating []string) *connection {
 	c := &connection{from: from, every: time.Second, limit: 5 * time.Second, Path: Path{
 		Name: fmt.Sprintf("%s to %s, %s", client, s.Name, name), From: client, To: "svc/chaos/" + s.Name,
 		Nodes: nodes, Floating: floating, Server: s.Name,
@@ -270,7 +273,7 @@ func (r *run) connect(from *site, client, name string, s *corev1.Service, nodes,
 		for _, i := range s.Status.LoadBalancer.Ingress {
 			c.to = append(c.to, netip.AddrPortFrom(netip.MustParseAddr(i.IP), 80))
 		}
-		r.moving = append(r.moving, c.to[0].Addr())
+		r.lbAddresses = append(r.lbAddresses, c.to[0].Addr())
 	case client == "outside":
 		c.Own = nodes[0]
 		for _, a := range r.addresses(nodes[0]) {
@@ -281,12 +284,12 @@ func (r *run) connect(from *site, client, name string, s *corev1.Service, nodes,
 			c.to = append(c.to, netip.AddrPortFrom(netip.MustParseAddr(ip), 80))
 		}
 	}
-	r.list = append(r.list, c)
+	r.connections = append(r.connections, c)
 	return c
 }
 
-// leave adds connections of a pod that leave the cluster.
-func (r *run) leave(from *site, role, node string, sources []netip.Addr, floating []string) *connection {
+// addLeaving adds connections from a pod to the server outside.
+func (r *run) addLeaving(from *clientPlace, role, node string, sources []netip.Addr, floating []string) *connection {
 	c := &connection{from: from, every: time.Second, limit: 5 * time.Second, Path: Path{
 		Name: fmt.Sprintf("%s-%s leaves the cluster", role, node), From: "pod/chaos/" + role + "-" + node,
 		Nodes: []string{node}, Floating: floating, Server: "outside", Sources: sources,
@@ -295,7 +298,7 @@ func (r *run) leave(from *site, role, node string, sources []netip.Addr, floatin
 		c.to = append(c.to, netip.AddrPortFrom(p.Addr(), outsidePort))
 		c.To = "outside/" + c.to[0].String()
 	}
-	r.list = append(r.list, c)
+	r.connections = append(r.connections, c)
 	return c
 }
 
@@ -311,13 +314,13 @@ func addresses(of []netip.Prefix) (list []netip.Addr) {
 	return list
 }
 
-// renumbered returns the addresses that a host gets in place of its own.
-func (r *run) renumbered(name string) []netip.Prefix {
-	return moved(r.cluster.Lab().Host(name).Addresses(), 50)
+// otherAddresses returns the addresses that replaceAddresses gives a host in place of its own.
+func (r *run) otherAddresses(name string) []netip.Prefix {
+	return withGreaterByte(r.cluster.Lab().Host(name).Addresses(), 50)
 }
 
-// moved returns addresses with a greater last byte.
-func moved(of []netip.Prefix, by byte) (list []netip.Prefix) {
+// withGreaterByte returns addresses whose last byte is greater by a number.
+func withGreaterByte(of []netip.Prefix, by byte) (list []netip.Prefix) {
 	for _, p := range of {
 		b := p.Addr().AsSlice()
 		b[len(b)-1] += by
@@ -327,14 +330,14 @@ func moved(of []netip.Prefix, by byte) (list []netip.Prefix) {
 	return list
 }
 
-func (r *run) pod(role, node string) *site {
-	return &site{find: func(ctx context.Context) (lab.Place, error) {
+func (r *run) pod(role, node string) *clientPlace {
+	return &clientPlace{find: func(ctx context.Context) (lab.Place, error) {
 		return r.cluster.Pod(ctx, namespace, role+"-"+node)
 	}}
 }
 
-func (r *run) host(name string) *site {
-	return &site{find: func(context.Context) (lab.Place, error) {
+func (r *run) host(name string) *clientPlace {
+	return &clientPlace{find: func(context.Context) (lab.Place, error) {
 		if h := r.cluster.Lab().Host(name); h != nil {
 			return h, nil
 		}

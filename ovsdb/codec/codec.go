@@ -17,8 +17,8 @@ import (
 	"hairpin/ovsdb/jsontext"
 )
 
-// Row is a struct whose fields stand for the columns of a table; see package ovsdb for its form. As
-// type parameter it is the struct, not a pointer to it.
+// Row is a row of a table: a struct whose fields are columns, as package ovsdb describes. A type
+// argument must be the struct itself, not a pointer to it.
 type Row interface {
 	// Table returns the name of the table. It is called on zero values.
 	Table() string

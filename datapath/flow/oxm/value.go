@@ -33,7 +33,7 @@ func uint128Of(b []byte) Uint128 {
 	return Uint128{binary.BigEndian.Uint64(full[:8]), binary.BigEndian.Uint64(full[8:])}
 }
 
-// prefixMask returns the mask whose lowest zeros bits are 0.
+// prefixMask returns the mask with that many zeros at its end.
 func prefixMask(zeros int) Uint128 {
 	if zeros >= 64 {
 		return Uint128{^uint64(0) << (zeros - 64), 0}

@@ -17,13 +17,13 @@ type Path struct {
 	To   string `json:"to"`
 	// Nodes are those that every packet passes.
 	Nodes []string `json:"nodes"`
-	// Floating are nodes of which packets pass one at a time: those that can have an address.
+	// Floating are the nodes that can have an address: a packet passes one of them.
 	Floating []string `json:"floating,omitempty"`
-	// Own is the node of which the client uses an own address.
+	// Own is the node to whose own address the client connects; empty: none.
 	Own    string `json:"own,omitempty"`
 	Denied bool   `json:"denied,omitempty"` // a policy denies it
-	// Fresh means that an object of the path is new: any fault of its nodes may delay it, and what
-	// separates them from the API server.
+	// Fresh means that an object of the path is new. Any fault of its nodes may delay it, and any
+	// fault that separates them from the API server.
 	Fresh bool   `json:"fresh,omitempty"`
 	API   string `json:"api,omitempty"` // of a fresh path: the node with the API server
 	// Changes are times in which the address changed with which the client leaves. That ends open
@@ -62,9 +62,9 @@ type Violation struct {
 	First string // describes the first
 }
 
-// takeover is the time after which another node has the addresses of a dead one. It includes one
-// retransmission of a SYN.
-const takeover = 3 * time.Second
+// takeoverTime is the time after which another node has the addresses of a dead one. It includes
+// one retransmission of a SYN.
+const takeoverTime = 3 * time.Second
 
 // forever is the end of a fault that has not ended.
 const forever = time.Duration(math.MaxInt64 / 2)
@@ -73,9 +73,9 @@ type span struct{ from, to time.Duration }
 
 func (s span) overlaps(o span) bool { return s.from <= o.to && o.from <= s.to }
 
-// touches reports whether a fault concerns nodes that every packet of a path passes, or nodes that
-// a packet may pass.
-func (w *Window) touches(p *Path) (fixed, floating bool) {
+// affects reports whether a fault affects nodes that every packet of a path passes (fixed), or only
+// nodes that a packet may pass (floating).
+func (w *Window) affects(p *Path) (fixed, floating bool) {
 	if w.Node == "" {
 		return true, false
 	}
@@ -100,14 +100,14 @@ func (w *Window) touches(p *Path) (fixed, floating bool) {
 // the path may stay broken until that has ended: an agent that is stopped repairs nothing. A stall
 // of the machine excuses every path.
 func excuses(p *Path, windows []Window, stalls []span) []span {
-	breaks, touching := slices.Clone(p.Changes), []span(nil)
+	breaks, others := slices.Clone(p.Changes), []span(nil)
 	for i := range windows {
 		w := &windows[i]
-		fixed, floating := w.touches(p)
+		fixed, floating := w.affects(p)
 		if !fixed && !floating {
 			continue
 		}
-		k := byName[w.Kind]
+		k := kinds[w.Kind]
 		end := forever
 		if w.Ended > 0 {
 			end = w.Ended
@@ -115,7 +115,7 @@ func excuses(p *Path, windows []Window, stalls []span) []span {
 		whole := span{w.Began, end + k.grace}
 		brief := k.brief
 		if k.dead && !fixed { // its addresses move to another node, and may come back
-			brief = takeover
+			brief = takeoverTime
 		}
 		switch {
 		case p.Fresh, k.breaks && (brief == 0 || p.Own == w.Node):
@@ -123,14 +123,14 @@ func excuses(p *Path, windows []Window, stalls []span) []span {
 		case k.breaks:
 			breaks = append(breaks, span{w.Began, w.Began + brief}, span{end, whole.to})
 		default:
-			touching = append(touching, whole)
+			others = append(others, whole)
 		}
 	}
-	touching = append(touching, breaks...)
+	all := append(others, breaks...)
 	for i := range breaks {
 		for again := true; again; {
 			again = false
-			for _, t := range touching {
+			for _, t := range all {
 				if t.overlaps(breaks[i]) && t.to > breaks[i].to {
 					breaks[i].to, again = t.to, true
 				}
@@ -140,16 +140,17 @@ func excuses(p *Path, windows []Window, stalls []span) []span {
 	return append(breaks, stalls...)
 }
 
-// Judge returns what neither a fault nor a stall of the machine excuses, in order of time. Results
-// of one path that violate the same invariant within ten seconds are one violation.
-func Judge(paths []Path, windows []Window, stalls []span, results []Result) []Violation {
+// Violations returns the results that neither a fault nor a stall of the machine excuses, in order
+// of time. Results of one path that violate the same invariant within ten seconds are one
+// violation.
+func Violations(paths []Path, windows []Window, stalls []span, results []Result) []Violation {
 	excused := make([][]span, len(paths))
 	for i := range paths {
 		excused[i] = excuses(&paths[i], windows, stalls)
 	}
 	slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(a.At, b.At) })
 	var found []Violation
-	open := map[string]int{} // path and invariant → index in found
+	newest := map[string]int{} // by path and invariant: index in found
 	for _, r := range results {
 		p := &paths[r.Path]
 		what := violated(p, &r)
@@ -160,11 +161,11 @@ func Judge(paths []Path, windows []Window, stalls []span, results []Result) []Vi
 			continue
 		}
 		key := fmt.Sprint(r.Path, what)
-		if i, ok := open[key]; ok && r.At-found[i].To < 10*time.Second {
+		if i, ok := newest[key]; ok && r.At-found[i].To < 10*time.Second {
 			found[i].To, found[i].Count = r.At+r.Took, found[i].Count+1
 			continue
 		}
-		open[key] = len(found)
+		newest[key] = len(found)
 		found = append(found, Violation{What: what, Path: p, From: r.At, To: r.At + r.Took, Count: 1,
 			First: r.describe()})
 	}
@@ -179,22 +180,22 @@ type Shared struct {
 	To      time.Duration
 }
 
-// mostShared is how long two nodes may answer for an address: while it moves, and after a fault
-// that separated them from each other, or an agent from its node.
-const mostShared = 2 * time.Second
+// maxShared is how long two nodes may answer for an address: while it moves, and after a fault that
+// separated them from each other, or an agent from its node.
+const maxShared = 2 * time.Second
 
-// JudgeShared returns the times in which nodes had an address for too long that no fault excuses.
-func JudgeShared(list []Shared, windows []Window) (found []Violation) {
+// SharedViolations returns the times in which several nodes had an address for longer than
+// maxShared, without a fault that excuses it.
+func SharedViolations(list []Shared, windows []Window) (found []Violation) {
 	for _, s := range list {
-		both := span{s.From, s.To}
-		var alone time.Duration
+		var unexcused time.Duration
 		const step = 100 * time.Millisecond
-		for at := both.from; at < both.to; at += step {
+		for at := s.From; at < s.To; at += step {
 			if !slices.ContainsFunc(windows, func(w Window) bool { return w.shares(s.Nodes, at) }) {
-				alone += step
+				unexcused += step
 			}
 		}
-		if alone > mostShared {
+		if unexcused > maxShared {
 			found = append(found, Violation{What: "an address is on two nodes", From: s.From, To: s.To, Count: 1,
 				First: fmt.Sprintf("%s is answered by %s for %.1f s", s.Address, strings.Join(s.Nodes, " and "),
 					(s.To - s.From).Seconds())})
@@ -203,12 +204,12 @@ func JudgeShared(list []Shared, windows []Window) (found []Violation) {
 	return found
 }
 
-// connects is how long a daemon takes to connect to the others after its start.
-const connects = time.Second
+// connectTime is how long a daemon takes to connect to the others after its start.
+const connectTime = time.Second
 
 // shares reports whether a fault lets some of these nodes have an address of another.
 func (w *Window) shares(nodes []string, at time.Duration) bool {
-	return byName[w.Kind].shares && at >= w.Began && (w.Ended == 0 || at <= w.Ended+connects) &&
+	return kinds[w.Kind].shares && at >= w.Began && (w.Ended == 0 || at <= w.Ended+connectTime) &&
 		(w.Node == "" || slices.Contains(nodes, w.Node) || slices.Contains(nodes, w.Peer))
 }
 

@@ -15,13 +15,13 @@ import (
 	"hairpin/lab"
 )
 
-// settleTime is how long nodes may take to be in sync after the last fault.
-const settleTime = 30 * time.Second
+// syncTime is how long nodes may take to be in sync after the last fault.
+const syncTime = 30 * time.Second
 
-// freeTime is how long resources may be in use after the last fault: a node that an address has
+// releaseTime is how long resources may be in use after the last fault: a node that an address has
 // left forwards packets of its open connections for five minutes. What remains is for connections
 // that end and caches that expire.
-const freeTime = 5*time.Minute + 90*time.Second
+const releaseTime = 5*time.Minute + 90*time.Second
 
 const notInSync = "not everything is in sync 30 s after the last fault"
 
@@ -35,23 +35,23 @@ func (r *run) hairpin(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// synced waits until every node is in sync, `hairpin diff` is empty and every pod is ready.
-func (r *run) synced(ctx context.Context, limit time.Duration) error {
+// waitInSync waits until every node is in sync, `hairpin diff` is empty and every pod is ready.
+func (r *run) waitInSync(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	last := "nothing answered"
+	problem := "nothing answered"
 	err := lab.Poll(ctx, time.Second, func() (bool, error) {
 		out, err := r.hairpin(ctx, "status", "--brief")
 		if err != nil && ctx.Err() == nil {
-			last = "hairpin status: " + out
+			problem = "hairpin status: " + out
 		}
 		if err != nil {
 			return false, nil
 		}
 		for _, n := range r.cluster.Lab().Nodes() {
-			out, err := inside(ctx, n, "^hairpin node", "hairpin", "diff")
+			out, err := execInDaemon(ctx, n, "^hairpin node", "hairpin", "diff")
 			if err != nil && ctx.Err() == nil {
-				last = fmt.Sprintf("hairpin diff on %s: %v\n%s", n.Name(), err, out)
+				problem = fmt.Sprintf("hairpin diff on %s: %v\n%s", n.Name(), err, out)
 			}
 			if err != nil {
 				return false, nil
@@ -60,83 +60,84 @@ func (r *run) synced(ctx context.Context, limit time.Duration) error {
 		return true, nil
 	})
 	if err == nil {
-		err = r.workloads(ctx)
+		err = r.waitReady(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("not in sync after %s: %w; last: %s", limit, err, last)
+		return fmt.Errorf("not in sync after %s: %w; last: %s", limit, err, problem)
 	}
 	return nil
 }
 
-// reportTime is how long `hairpin status` may take to name a node with a fault: an agent asks a
-// daemon each second, and takes it for hung after up to 4.6 s.
+// reportTime is how long `hairpin status` may take to name a node with a fault: an agent probes a
+// daemon each second, and reports it as hung after up to 4.6 s.
 const reportTime = 7 * time.Second
 
-// reported checks that `hairpin status` names the node of a fault while the fault lasts. It omits
-// faults that end earlier, and those during which status may not reach the API server.
-func (r *run) reported(ctx context.Context, i int) {
+// checkReported checks that `hairpin status` names the node of a fault while the fault lasts. It
+// omits faults that end earlier, and those during which status may not reach the API server.
+func (r *run) checkReported(ctx context.Context, i int) {
 	w := r.window(i)
-	var said string
-	for pause(ctx, w.Began+reportTime-r.since()); r.since() < w.End-reportTime/2; pause(ctx, reportTime/5) {
+	var status string
+	for sleep(ctx, w.Began+reportTime-r.since()); r.since() < w.End-reportTime/2; sleep(ctx, reportTime/5) {
 		out, err := r.hairpin(ctx, "status", "--brief")
-		if err != nil && strings.Contains(out, w.Node) || r.withoutServer(span{w.Began, r.since()}) {
+		if err != nil && strings.Contains(out, w.Node) || r.apiMayBeUnreachable(span{w.Began, r.since()}) {
 			return
 		}
-		said = out
+		status = out
 	}
-	if said != "" {
-		r.violate(Violation{What: "status does not say what is wrong", From: w.Began, To: r.since(), Count: 1,
-			First: w.Kind + " on " + w.Node + ": " + said})
+	if status != "" {
+		r.addViolation(Violation{What: "status does not say what is wrong", From: w.Began, To: r.since(), Count: 1,
+			First: w.Kind + " on " + w.Node + ": " + status})
 	}
 }
 
-// withoutServer reports whether a fault may separate the administrator from the API server.
-func (r *run) withoutServer(s span) bool {
+// apiMayBeUnreachable reports whether a fault may separate the administrator from the API server.
+func (r *run) apiMayBeUnreachable(s span) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.ContainsFunc(r.windows[:r.started()], func(w Window) bool {
-		k := byName[w.Kind]
-		return (w.Node == "" || w.Node == r.nodes[0] && k.silent) &&
+		k := kinds[w.Kind]
+		return (w.Node == "" || w.Node == r.nodes[0] && k.noAPI) &&
 			s.overlaps(span{w.Began, cmp.Or(w.Ended, forever)})
 	})
 }
 
-// settle checks what must be so after the last fault.
-func (r *run) settle(ctx context.Context) {
+// checkEnd checks the invariants after the last fault: every node is in sync, and nothing has
+// leaked.
+func (r *run) checkEnd(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
 	begin := r.since()
-	if err := r.synced(ctx, settleTime); err != nil {
-		r.violate(Violation{What: notInSync, From: begin, To: r.since(), Count: 1, First: err.Error()})
-		if r.opt.impatient {
+	if err := r.waitInSync(ctx, syncTime); err != nil {
+		r.addViolation(Violation{What: notInSync, From: begin, To: r.since(), Count: 1, First: err.Error()})
+		if r.opt.giveUpEarly {
 			return
 		}
-		if err := r.synced(ctx, 5*time.Minute); err != nil {
-			r.violate(Violation{What: "a node does not recover", From: begin, To: r.since(), Count: 1,
+		if err := r.waitInSync(ctx, 5*time.Minute); err != nil {
+			r.addViolation(Violation{What: "a node does not recover", From: begin, To: r.since(), Count: 1,
 				First: err.Error()})
 			return
 		}
 	}
-	r.say("everything is in sync %.1f s after the last fault", (r.since() - begin).Seconds())
-	var grown []string
+	r.progress("everything is in sync %.1f s after the last fault", (r.since() - begin).Seconds())
+	var leaked []string
 	err := lab.Poll(ctx, 5*time.Second, func() (bool, error) {
 		after, err := r.resources(ctx)
-		grown = leaks(r.before, after)
+		leaked = leaks(r.before, after)
 		r.after = after
-		return len(grown) == 0 || r.since()-begin > freeTime, err
+		return len(leaked) == 0 || r.since()-begin > releaseTime, err
 	})
 	if err != nil {
-		grown = append(grown, err.Error())
+		leaked = append(leaked, err.Error())
 	}
-	if len(grown) > 0 {
-		r.violate(Violation{What: "resources are not what they were", From: begin, To: r.since(), Count: len(grown),
-			First: strings.Join(grown, "; ")})
+	if len(leaked) > 0 {
+		r.addViolation(Violation{What: "resources are not what they were", From: begin, To: r.since(), Count: len(leaked),
+			First: strings.Join(leaked, "; ")})
 	}
 }
 
-// counts are commands that print a number, for each node: in the container of a daemon, or on
-// the node.
+// counts are commands that print how many of a resource a node has. They run in the container of a
+// daemon, or on the node.
 var counts = []struct{ what, daemon, command string }{
 	{"flows of br-int", "^ovs-vswitchd", "ovs-ofctl dump-flows br-int | grep -c cookie="},
 	{"flows of br-ex", "^ovs-vswitchd", "ovs-ofctl dump-flows br-ex | grep -c cookie="},
@@ -155,12 +156,12 @@ var counts = []struct{ what, daemon, command string }{
 	{"MB of memory of ovn-controller", "", resident("^ovn-controller")},
 }
 
-// resident prints the memory of a process.
+// resident returns a command that prints the resident memory of a process.
 func resident(process string) string {
 	return fmt.Sprintf("awk '/^VmRSS:/ {print int($2/1024)}' /proc/$(pgrep -o -f '%s')/status", process)
 }
 
-// resources counts what could leak.
+// resources counts the resources of each node that could leak.
 func (r *run) resources(ctx context.Context) (map[string]int, error) {
 	all := map[string]int{}
 	for _, n := range r.cluster.Lab().Nodes() {
@@ -170,7 +171,7 @@ func (r *run) resources(ctx context.Context) (map[string]int, error) {
 			if c.daemon == "" {
 				out, err = n.Exec(ctx, "sh", "-c", c.command)
 			} else {
-				out, err = inside(ctx, n, c.daemon, "sh", "-c", c.command)
+				out, err = execInDaemon(ctx, n, c.daemon, "sh", "-c", c.command)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("count %s: %w", c.what, err)
@@ -185,8 +186,8 @@ func (r *run) resources(ctx context.Context) (map[string]int, error) {
 	return all, nil
 }
 
-// leaks returns what has grown: memory by more than a half, what else depends on the traffic by
-// more than a tenth, and the rest at all.
+// leaks returns the resources of which there are more than before. Memory may grow by a half, and
+// other resources that depend on the traffic by a tenth.
 func leaks(before, after map[string]int) (list []string) {
 	for _, what := range slices.Sorted(maps.Keys(before)) {
 		most := before[what]

@@ -18,7 +18,7 @@ func TestExcuses(t *testing.T) {
 	fixed := Path{Nodes: []string{"node-a", "node-b"}}
 	roams := Path{Nodes: []string{"node-a"}, Changes: []span{{100 * s, 102 * s}}}
 	floating := Path{Nodes: []string{"node-a"}, Floating: []string{"node-b", "node-c"}}
-	grace := byName["ovs-vswitchd killed"].grace
+	grace := kinds["ovs-vswitchd killed"].grace
 	nodePort := Path{Nodes: []string{"node-b", "node-a"}, Own: "node-b"}
 	byNode := Path{Nodes: []string{"node-b", "node-a"}}
 	renumbered := []Window{{Fault: Fault{Kind: "another InternalIP", Node: "node-b"}, Began: 100 * s, Ended: 150 * s}}
@@ -71,7 +71,7 @@ func TestExcuses(t *testing.T) {
 			[]Window{window("partition", "node-a", "node-c")}, 105 * s, s, false},
 	} {
 		results := []Result{{At: c.at, Took: c.took, Error: "timeout"}}
-		if found := Judge([]Path{c.path}, c.windows, nil, results); (len(found) == 0) != c.excused {
+		if found := Violations([]Path{c.path}, c.windows, nil, results); (len(found) == 0) != c.excused {
 			t.Errorf("%s: violations %v", name, found)
 		}
 	}
@@ -99,7 +99,7 @@ func TestJudge(t *testing.T) {
 	} {
 		c.result.At = 105 * s
 		got := ""
-		for _, v := range Judge(paths, excuse, nil, []Result{c.result}) {
+		for _, v := range Violations(paths, excuse, nil, []Result{c.result}) {
 			got += v.What
 		}
 		if got != c.want {
@@ -110,8 +110,8 @@ func TestJudge(t *testing.T) {
 	for _, at := range []time.Duration{20, 5, 8, 1} {
 		results = append(results, Result{At: at * s, Took: s, Error: "timeout"})
 	}
-	found := Judge(paths, nil, nil, results)
-	if found := Judge(paths, nil, []span{{0, 10 * s}}, results); len(found) != 1 || found[0].From != 20*s {
+	found := Violations(paths, nil, nil, results)
+	if found := Violations(paths, nil, []span{{0, 10 * s}}, results); len(found) != 1 || found[0].From != 20*s {
 		t.Errorf("with a stall of the machine: %+v", found)
 	}
 	if len(found) != 2 || found[0].Count != 3 || found[0].From != s || found[0].To != 9*s || found[1].Count != 1 {
@@ -134,7 +134,7 @@ func TestNotice(t *testing.T) {
 		}
 	}
 	w := window("ovs-vswitchd stopped", "node-a", "")
-	if lost, longest := notice(&w, paths, results); lost != 7 || longest != 8*s {
+	if lost, longest := impact(&w, paths, results); lost != 7 || longest != 8*s {
 		t.Errorf("%d lost, %s without a success; want 7 and 8s", lost, longest)
 	}
 }
@@ -172,7 +172,7 @@ func TestJudgeShared(t *testing.T) {
 		"agent":                {[]Window{window("agent stopped", "node-a", "")}, 101 * s, 112 * s, 0},
 		"ovs-vswitchd stopped": {[]Window{window("ovs-vswitchd stopped", "node-a", "")}, 110 * s, 115 * s, 1},
 	} {
-		found := JudgeShared([]Shared{{Nodes: nodes, From: c.from, To: c.to}}, c.windows)
+		found := SharedViolations([]Shared{{Nodes: nodes, From: c.from, To: c.to}}, c.windows)
 		if len(found) != c.want {
 			t.Errorf("%s: %+v", name, found)
 		}
