@@ -26,7 +26,7 @@ func TestUplinkContested(t *testing.T) {
 	used, begin, slowest := cpuTime(t, m.n, "one-"+agent), time.Now(), time.Duration(0)
 	told := func(list []string) bool {
 		return slices.ContainsFunc(list, func(p string) bool {
-			return strings.Contains(p, "Node/node-a: [gateway] interface: another program gives the uplink")
+			return strings.Contains(p, "Node/node-a: [gateway] interface: another program keeps moving to the uplink")
 		})
 	}
 	eventually(t, 20*time.Second, "the agent tells of it", func() (bool, string) {
