@@ -277,9 +277,9 @@ func TestFields(t *testing.T) {
 		{flow.Group{}, "GroupKey Hashed Buckets Owner"},
 		{flow.Bucket{}, "ID CT Next"},
 		{flow.Match{},
-			"InPort Protocol Tagged EthSrc EthDst Src Dst TTL TCPFlags SrcPort DstPort DstMask ICMPType " +
-				"ICMPCode Target LinkAddr NoLinkAddr PktMark CTState CTMark CTMarkMask CTProtocol CTDstPort Fragment " +
-				"Group Bucket Profile ConjID Tunnel"},
+			"InPort Protocol Tagged TTL EthSrc EthDst Src Dst TCPFlags SrcPort DstPort DstMask ICMPType " +
+				"ICMPCode Target LinkAddr NoLinkAddr PktMark CTState CTMark CTMarkMask CTProtocol CTDstPort " +
+				"Fragment Group Bucket Profile ConjID Tunnel"},
 		{flow.CT{}, "Commit Zone Table NAT Mark MarkMask EthSrc"},
 		{flow.NAT{}, "Kind Addr PortMin PortMax"},
 		{ovs.Port{}, "Name Bridge Type Peer Local MAC MTU ExternalIDs Owner"},
