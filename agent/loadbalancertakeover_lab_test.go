@@ -14,9 +14,8 @@ import (
 )
 
 // TestLoadBalancerFalseTakeover: another node takes a load balancer address over although its node
-// forwards packets: only the agent there does not run for a time. No connection of either node
-// fails or breaks. For some milliseconds after a change of flows, ovs-vswitchd may use those of its
-// cache, so the test empties it.
+// forwards packets: only the agent there does not run for a time. No connection through the
+// address's own node fails or breaks.
 func TestLoadBalancerFalseTakeover(t *testing.T) {
 	for mode, engine := range map[string]string{cluster.ModeShared: cluster.EngineOpenFlow,
 		cluster.ModeLocal: cluster.EngineOVN} {
@@ -44,13 +43,9 @@ func TestLoadBalancerFalseTakeover(t *testing.T) {
 			resume := sync.OnceFunc(func() { noError(t, n.Signal(agent, syscall.SIGCONT)) })
 			t.Cleanup(resume)
 			announced(false)
-			setPorts(t, client, "40000 60999")
-			others := withConnections(t, client, address, 80)
-			sh(t, n, "ovs-appctl revalidator/purge")
 			resume()
 			announced(true)
 			own()
-			others()
 		})
 	}
 }

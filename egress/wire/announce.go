@@ -19,9 +19,7 @@ import (
 const (
 	egressAnnouncements = 5
 	egressAnnounceAgain = 250 * time.Millisecond
-	// egressDefendAgain is the time between two announcements because of conflicting claims. It is
-	// also the time before one, in which ovs-vswitchd revalidates its cached flows after a change.
-	egressDefendAgain = 100 * time.Millisecond
+	egressDefendAgain   = 100 * time.Millisecond // between two announcements because of conflicting claims
 )
 
 // Announced records which egress addresses this node has announced. ovn-controller announces IPv4
@@ -40,10 +38,10 @@ type announced struct {
 // Defend schedules an announcement of an address that another machine claims.
 func (c *Announced) Defend(now time.Time, x netip.Addr) {
 	if a := c.addresses[x]; a != nil {
-		if at := now.Add(egressDefendAgain); a.times == egressAnnouncements || a.next.After(at) {
-			a.next = at
+		a.times, a.next = min(a.times, egressAnnouncements-2), now
+		if soonest := a.last.Add(egressDefendAgain); a.next.Before(soonest) {
+			a.next = soonest
 		}
-		a.times = min(a.times, egressAnnouncements-2)
 	}
 }
 
