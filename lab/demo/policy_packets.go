@@ -187,6 +187,7 @@ func partFrames(w *world, from string, f family, mark []byte, port uint16) (fram
 	for i := range 3 {
 		copy(payload[i*part:], mark)
 	}
+	copy(payload[len(payload)-len(mark):], mark) // the datagram's ID, see attack.Fragments
 	a, to := w.endpoints[from].address(f), w.endpoints[isolated].address(f)
 	packet := attack.UDP(netip.AddrPortFrom(a, portOfPod()), netip.AddrPortFrom(to, port), payload)
 	for _, p := range attack.Fragments(packet, part, 2*part) {
