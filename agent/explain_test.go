@@ -164,12 +164,22 @@ func repair(t *testing.T, n *lab.Node, on bool) {
 	if err := n.Start(t.Context(), agent); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, "the agent is there", func() (bool, string) {
+	// Facts that the agent learns after its start change the desired state, and a change repairs all.
+	const quiet = 3 * time.Second
+	applies, since := -1, time.Now()
+	eventually(t, time.Minute, "the agent is there, and applies nothing any more", func() (bool, string) {
 		r, err := reportOf(t.Context(), n)
 		if err != nil {
 			return false, err.Error()
 		}
-		return r.Ready && r.NoRepair != on, r.Reason
+		all := 0
+		for _, p := range r.Parts {
+			all += int(p.Applies)
+		}
+		if all != applies {
+			applies, since = all, time.Now()
+		}
+		return r.Ready && r.NoRepair != on && time.Since(since) > quiet, r.Reason
 	})
 }
 
