@@ -164,7 +164,7 @@ func repair(t *testing.T, n *lab.Node, on bool) {
 	if err := n.Start(t.Context(), agent); err != nil {
 		t.Fatal(err)
 	}
-	// Facts that the agent learns after its start change the desired state, and a change repairs all.
+	// Facts that the agent learns after its start change the desired state: it writes all of it.
 	const quiet = 3 * time.Second
 	applies, since := -1, time.Now()
 	eventually(t, time.Minute, "the agent is there, and applies nothing any more", func() (bool, string) {
