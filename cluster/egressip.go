@@ -60,6 +60,10 @@ type Assignment struct {
 	Node    string
 }
 
+// ForwardTime is how long nodes that had a load balancer address forward packets of its open
+// connections to each other.
+const ForwardTime = 5 * time.Minute
+
 // Move is the move of an address from one node to another.
 type Move struct {
 	Address  netip.Addr

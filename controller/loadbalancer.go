@@ -210,9 +210,6 @@ func (b *loadBalancers) statusOf(s *cluster.Snapshot, u assign.PoolUse,
 	return status
 }
 
-// openFor is how long a node that an address has left gets packets of open connections.
-const openFor = 5 * time.Minute
-
 // Limits of previous nodes: of an address, and of a pool, because etcd limits the size of objects.
 const (
 	mostPrevious       = 4
@@ -236,12 +233,13 @@ func addPrevious(was, is *v1alpha1.LoadBalancerPoolStatus, at map[netip.Addr]ann
 		}
 		most := min(mostPrevious, left)
 		if n := last.Node; n != "" && n != x.Node && !dead[n] && most > 0 {
-			until := metav1.NewTime(now.Add(openFor).Truncate(time.Second))
+			until := metav1.NewTime(now.Add(cluster.ForwardTime).Truncate(time.Second))
 			x.Previous = append(x.Previous, v1alpha1.PreviousNode{Node: n, Until: until})
 		}
 		for _, p := range last.Previous {
 			ends := p.Until.Sub(now) // by the clock of another controller, possibly
-			if ends > 0 && ends < 2*openFor && p.Node != x.Node && p.Node != last.Node && len(x.Previous) < most {
+			if ends > 0 && ends < 2*cluster.ForwardTime && p.Node != x.Node && p.Node != last.Node &&
+				len(x.Previous) < most {
 				x.Previous = append(x.Previous, p)
 			}
 		}

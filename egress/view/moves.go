@@ -21,9 +21,6 @@ const (
 	moveEarly    = 1 * time.Second // until the new node passes incoming packets to OVN
 	moveReroutes = 2 * time.Second // until pods are rerouted to the new node
 	moveEnds     = 5 * time.Second // until the old node releases it
-	// announcedMoveEnds is that for a load balancer address. The old node can serve the connections
-	// that it has for as long as it runs.
-	announcedMoveEnds = 5 * time.Minute
 )
 
 // movement is one such address.
@@ -39,7 +36,7 @@ type movement struct {
 // ends returns how long the move lasts.
 func (m *movement) ends() time.Duration {
 	if m.was.OnlyAnnounced() {
-		return announcedMoveEnds
+		return cluster.ForwardTime // the old node can serve its connections for as long as it runs
 	}
 	return moveEnds
 }

@@ -281,13 +281,13 @@ func TestAnnouncedMoves(t *testing.T) {
 		s := newSeen(t, node)
 		s.is(0, before, first+" a")
 		s.is(time.Hour, after, moving)
-		s.is(announcedMoveEnds-1, after, moving)
+		s.is(cluster.ForwardTime-1, after, moving)
 		s.is(1, after, first+" b")
 		s.is(0, before, first+" a, "+first+" b>a")
 		s.is(time.Second, after, moving) // and back, within a short time
 		s.is(time.Second, on(first+" c"), first+" c, "+first+" b>c")
 		s.is(time.Second, on(), "")
-		if s.again > announcedMoveEnds {
+		if s.again > cluster.ForwardTime {
 			t.Error(s.again)
 		}
 	}
@@ -357,7 +357,7 @@ func TestAnnouncedFalseTakeover(t *testing.T) {
 	}
 	for _, s := range []*seen{taken, alive} {
 		s.is(0, base, first+" a, "+first+" b>a")
-		s.is(announcedMoveEnds-1, base, first+" a, "+first+" b>a")
+		s.is(cluster.ForwardTime-1, base, first+" a, "+first+" b>a")
 		s.is(1, base, first+" a")
 	}
 	alive.OnVerdict(alive.now, Verdict{a, "b", ""}) // the API does not answer
