@@ -79,7 +79,7 @@ func (e *egressHandler) start(ctx context.Context, client *kubeapi.Client, start
 // enqueueClaims puts claims into the inbox, and drops those that exceed its limit.
 func (e *egressHandler) enqueueClaims(list []wire.Claim) {
 	e.inbox.enqueue(func(m *events) {
-		accepted := min(len(list), max(0, wire.MostClaims-len(m.claims)))
+		accepted := min(len(list), max(0, wire.MaxClaims-len(m.claims)))
 		for range list[accepted:] {
 			e.countDropped()
 		}
@@ -171,7 +171,7 @@ func (e *egressHandler) recordGained(now time.Time, s *cluster.Snapshot) {
 // measureMoves measures how long the move of each address took that is announced for the first
 // time.
 func (e *egressHandler) measureMoves(now time.Time, before map[netip.Addr]bool) {
-	for a := range e.announced.Own() {
+	for a := range e.announced.Addresses() {
 		if t := e.since[a]; !before[a] && !t.IsZero() {
 			e.observeMove(now.Sub(t))
 			e.since[a] = time.Time{}
@@ -186,18 +186,18 @@ func (e *egressHandler) announce(
 ) time.Duration {
 	g := own.Gateway
 	e.neighbors.Expect(g, e.node, list)
-	before := e.announced.Own()
+	before := e.announced.Addresses()
 	wait, err := e.announced.Announce(now, own, list, planned)
 	if err != nil {
 		e.log.Warn("egress addresses", "error", err)
 	} else {
 		e.measureMoves(time.Now(), before)
 	}
-	o := wire.Own{Bridge: g.Bridge, MAC: g.MAC, Addresses: e.announced.Own()}
+	o := wire.Watched{Bridge: g.Bridge, MAC: g.MAC, Addresses: e.announced.Addresses()}
 	for _, a := range e.view.Released() {
 		o.Addresses[a] = true
 	}
-	old := e.listener.Own.Load()
+	old := e.listener.Watching.Load()
 	if old == nil || old.Bridge != o.Bridge || old.MAC != o.MAC || !maps.Equal(old.Addresses, o.Addresses) {
 		e.listener.Expect(&o)
 	}

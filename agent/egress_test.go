@@ -15,8 +15,8 @@ func TestClaimed(t *testing.T) {
 	dropped := 0
 	e := &egressHandler{inbox: newInbox(), countDropped: func() { dropped++ }}
 	e.enqueueClaims(make([]wire.Claim, 1))
-	e.enqueueClaims(make([]wire.Claim, wire.MostClaims))
-	if n := len(e.inbox.take().claims); n != wire.MostClaims || dropped != 1 {
+	e.enqueueClaims(make([]wire.Claim, wire.MaxClaims))
+	if n := len(e.inbox.take().claims); n != wire.MaxClaims || dropped != 1 {
 		t.Errorf("the inbox has %d, %d are dropped", n, dropped)
 	}
 }

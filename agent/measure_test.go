@@ -39,7 +39,7 @@ func TestMoveIsMeasured(t *testing.T) {
 	}
 	begin := time.Now()
 	announce := func(after time.Duration, s *cluster.Snapshot) {
-		before := e.announced.Own()
+		before := e.announced.Addresses()
 		// The mode has no uplink: nothing is sent.
 		own := &cluster.Node{Name: "n", Gateway: cluster.Gateway{Bridge: "br-ex", Mode: "detached"}}
 		if _, err := e.announced.Announce(begin.Add(after), own, s.EgressIPs, nil); err != nil {

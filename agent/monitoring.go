@@ -183,7 +183,7 @@ func (a *agent) publishHealth() {
 		flows: a.planned.want.Bridge.Flows, isolated: a.planned.planner.IsolatedPods(),
 	}
 	f.ports, f.failed = m.checks.Counts()
-	f.groups, f.egress, f.openvswitch = a.planned.want.Bridge.Groups.Len(), len(a.egress.announced.Own()),
+	f.groups, f.egress, f.openvswitch = a.planned.want.Bridge.Groups.Len(), len(a.egress.announced.Addresses()),
 		a.vswitch.Version
 	f.datapath = "kernel"
 	if a.host.found.Gateway.Userspace {

@@ -111,11 +111,11 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 	g.reasons, g.announcers = map[cluster.Problem]string{}, map[netip.Addr]announcer{}
 	g.announced = map[cluster.Owner]statusChange{}
 	if len(s.EgressIPs) == 0 {
-		g.prober.Ask(nil)
+		g.prober.SetTargets(nil)
 		g.addresses = newAddressMeter()
 		return nil, g.updateLabels(ctx, s, nil)
 	}
-	g.prober.Ask(probe.Targets(s, s.MayCarry))
+	g.prober.SetTargets(probe.Targets(s, s.MayCarry))
 	var problems []cluster.Problem
 	report := func(e *cluster.EgressIP, field, reason, message string) {
 		p := cluster.Problem{Owner: e.Owner, Field: field, Message: message}

@@ -10,8 +10,8 @@ import (
 // Limits of open connections of a port of the agent or the controller. Pods and external clients
 // can reach these ports.
 const (
-	maxClients  = 256  // connections of probes and scrapers
-	MostProbers = 4096 // of egress addresses: each probing node keeps its connection
+	maxClients = 256  // connections of probes and scrapers
+	MaxProbers = 4096 // of egress addresses: each probing node keeps its connection
 )
 
 // limitedListener is a listener with a limit of open connections. Above it, the oldest connection

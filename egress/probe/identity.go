@@ -82,11 +82,11 @@ func (i *identity) config() *tls.Config {
 			if err != nil {
 				return err
 			}
-			between := x509.NewCertPool()
+			intermediates := x509.NewCertPool()
 			for _, c := range s.PeerCertificates[1:] {
-				between.AddCert(c)
+				intermediates.AddCert(c)
 			}
-			options := x509.VerifyOptions{Roots: roots, Intermediates: between,
+			options := x509.VerifyOptions{Roots: roots, Intermediates: intermediates,
 				KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
 			_, err = s.PeerCertificates[0].Verify(options)
 			return err
@@ -103,7 +103,7 @@ func (b *Prober) Problem() error {
 	return nil
 }
 
-// checkIdentity checks the files, and logs a change of the result of Problem.
+// checkIdentity checks the files, updates the result of Problem, and logs a change.
 func (b *Prober) checkIdentity() {
 	if b.identity == nil {
 		return
@@ -118,7 +118,7 @@ func (b *Prober) checkIdentity() {
 		b.log.Info("can probe nodes again")
 	}
 	b.problem.Store(&err)
-	b.changed()
+	b.Changed.Notify()
 }
 
 // watchIdentity checks the files regularly until ctx ends.
@@ -127,8 +127,4 @@ func (b *Prober) watchIdentity(ctx context.Context) {
 		return
 	}
 	retry.Every(ctx, identityCheck, b.checkIdentity)
-}
-
-func (b *Prober) changed() {
-	b.Changed.Notify()
 }

@@ -43,9 +43,9 @@ type Prober struct {
 	hold     func() bool // no node may become unreachable now
 	Changed  signal.Signal
 
-	mu      sync.Mutex
-	targets map[string]netip.Addr
-	news    signal.Signal // targets changed
+	mu         sync.Mutex
+	targets    map[string]netip.Addr
+	newTargets signal.Signal // targets changed
 
 	lost      atomic.Pointer[map[string]bool]
 	answering atomic.Pointer[map[string]bool] // of the probed nodes: the last probes were answered
@@ -59,7 +59,7 @@ func (b *Prober) Off() bool { return b.egress.Timeout == 0 }
 func New(p config.EgressProbing, log *slog.Logger, hold func() bool) *Prober {
 	b := &Prober{
 		egress: p, identity: newIdentity(p), secrets: insecure.NewCredentials(), log: log,
-		Changed: signal.New(), news: signal.New(),
+		Changed: signal.New(), newTargets: signal.New(),
 	}
 	b.hold = func() bool { return hold() || b.Problem() != nil }
 	b.lost.Store(&map[string]bool{})
@@ -72,8 +72,8 @@ func New(p config.EgressProbing, log *slog.Logger, hold func() bool) *Prober {
 	return b
 }
 
-// Ask sets the nodes to probe, and their addresses. The same targets again change nothing.
-func (b *Prober) Ask(targets map[string]netip.Addr) {
+// SetTargets sets the nodes to probe, and their addresses. The same targets again change nothing.
+func (b *Prober) SetTargets(targets map[string]netip.Addr) {
 	b.mu.Lock()
 	same := maps.Equal(b.targets, targets)
 	b.targets = targets
@@ -81,14 +81,11 @@ func (b *Prober) Ask(targets map[string]netip.Addr) {
 	if same {
 		return
 	}
-	b.news.Notify()
+	b.newTargets.Notify()
 }
 
 // Unreachable returns the nodes that do not reply. The map must not be changed.
 func (b *Prober) Unreachable() map[string]bool { return *b.lost.Load() }
-
-// connections has the connections to the health services of nodes.
-type connections map[string]*grpc.ClientConn
 
 // Answers reports whether a node is probed, and has replied recently.
 func (b *Prober) Answers(name string) bool { return (*b.answering.Load())[name] }
@@ -96,6 +93,9 @@ func (b *Prober) Answers(name string) bool { return (*b.answering.Load())[name] 
 // Disturbed returns when a probed node last did not reply, or probing itself had stalled or began.
 // Changed is notified when such a time begins.
 func (b *Prober) Disturbed() time.Time { return *b.disturbed.Load() }
+
+// connections has the connections to the health services of nodes.
+type connections map[string]*grpc.ClientConn
 
 // probeResult is the result of one probe.
 type probeResult struct {
@@ -123,14 +123,14 @@ func (b *Prober) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-b.news.C():
+		case <-b.newTargets.C():
 			b.mu.Lock()
 			w.targets = b.targets
 			b.mu.Unlock()
 			w.reach.set(time.Now(), slices.Sorted(maps.Keys(w.targets)))
 			b.forget(w.conns, w.targets)
-		case h := <-w.answers:
-			w.takeResult(h)
+		case r := <-w.answers:
+			w.takeResult(r)
 		case <-timer.C:
 		}
 		timer.Reset(max(time.Until(w.round(ctx)), time.Millisecond))
@@ -152,18 +152,18 @@ type proberLoop struct {
 // isolation is the logged state of isolation. On a busy machine the state changes several times a
 // second: the log has its end once the end has lasted for isolationCalm.
 type isolation struct {
-	told bool
-	last time.Time // when it was isolated last
+	logged bool
+	last   time.Time // when it was isolated last
 }
 
-// note reports whether told has changed.
+// note records the state, and reports whether logged has changed.
 func (i *isolation) note(now time.Time, isolated bool) bool {
 	if isolated {
 		i.last = now
 	}
-	was := i.told
-	i.told = isolated || was && now.Sub(i.last) < isolationCalm
-	return i.told != was
+	was := i.logged
+	i.logged = isolated || was && now.Sub(i.last) < isolationCalm
+	return i.logged != was
 }
 
 // end waits for probes in progress; their context has ended.
@@ -172,14 +172,14 @@ func (w *proberLoop) end() {
 	w.forget(w.conns, nil)
 }
 
-func (w *proberLoop) takeResult(h probeResult) {
-	w.reach.recordReply(time.Now(), h.name, h.what)
-	if h.err != nil {
-		w.lastErr = h.err
+func (w *proberLoop) takeResult(r probeResult) {
+	w.reach.recordReply(time.Now(), r.name, r.what)
+	if r.err != nil {
+		w.lastErr = r.err
 	}
-	if h.conn != nil && w.conns[h.name] == h.conn {
-		_ = h.conn.Close()
-		delete(w.conns, h.name)
+	if r.conn != nil && w.conns[r.name] == r.conn {
+		_ = r.conn.Close()
+		delete(w.conns, r.name)
 	}
 }
 
@@ -212,13 +212,13 @@ func (w *proberLoop) round(ctx context.Context) time.Time {
 		w.publish(w.reach.lost(), w.lastErr)
 	}
 	if d := w.reach.disturbed; d.Sub(*w.disturbed.Swap(&d)) > w.egress.Silence() {
-		w.changed()
+		w.Changed.Notify()
 	}
 	if s := w.reach.answering(); !maps.Equal(s, *w.answering.Load()) {
 		w.answering.Store(&s)
 	}
 	if w.isolation.note(now, w.reach.isolated) {
-		if w.isolation.told {
+		if w.isolation.logged {
 			w.log.Warn("most nodes do not answer: assuming this prober is isolated, and giving up none")
 		} else {
 			w.log.Info("most nodes answer again")
@@ -241,7 +241,7 @@ func (b *Prober) publish(lost map[string]bool, err error) {
 		}
 	}
 	b.lost.Store(&lost)
-	b.changed()
+	b.Changed.Notify()
 }
 
 // forget closes connections to former targets and addresses.
@@ -286,32 +286,32 @@ type probeRequest struct {
 
 // check probes the health service.
 func (q probeRequest) check(ctx context.Context) probeResult {
-	h := probeResult{name: q.name}
+	r := probeResult{name: q.name}
 	if q.conn == nil {
-		return h
+		return r
 	}
 	ctx, cancel := context.WithTimeout(ctx, q.limit)
 	defer cancel()
 	answer, err := grpc_health_v1.NewHealthClient(q.conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 	switch {
 	case err == nil && answer.Status == grpc_health_v1.HealthCheckResponse_SERVING:
-		h.what = replyService
+		r.what = replyService
 	case err == nil:
-		h.what, h.err = replyMachine, errors.New("its agent says that it does not serve")
+		r.what, r.err = replyMachine, errors.New("its agent says that it does not serve")
 	case status.Code(err) == codes.DeadlineExceeded:
-		h.conn = q.conn
+		r.conn = q.conn
 		fallthrough
 	default:
-		h.err = err
+		r.err = err
 	}
-	return h
+	return r
 }
 
 // tcpProbe opens a connection and closes it. A refused connection also shows that the kernel runs.
 func (q probeRequest) tcpProbe(ctx context.Context) probeResult {
-	h := probeResult{name: q.name, what: replyService}
+	r := probeResult{name: q.name, what: replyService}
 	if q.port != discard {
-		h.what = replyMachine
+		r.what = replyMachine
 	}
 	ctx, cancel := context.WithTimeout(ctx, q.limit)
 	defer cancel()
@@ -320,7 +320,7 @@ func (q probeRequest) tcpProbe(ctx context.Context) probeResult {
 	case err == nil:
 		_ = c.Close()
 	case !errors.Is(err, unix.ECONNREFUSED):
-		h.what, h.err = replyNone, err
+		r.what, r.err = replyNone, err
 	}
-	return h
+	return r
 }

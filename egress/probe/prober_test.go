@@ -79,9 +79,9 @@ func silentPort(t *testing.T, address string, port int) {
 	}
 }
 
-// TestKnock: a kernel that refuses is alive, and one that does not reply is not. With hold, no node
-// becomes unreachable.
-func TestKnock(t *testing.T) {
+// TestTCPProbe: a kernel that refuses is alive, and one that does not reply is not. With hold, no
+// node becomes unreachable.
+func TestTCPProbe(t *testing.T) {
 	silentPort(t, "127.0.0.3", discard)
 	p := config.EgressProbing{Timeout: time.Second, Interval: 100 * time.Millisecond}
 	var held atomic.Bool
@@ -89,11 +89,11 @@ func TestKnock(t *testing.T) {
 	b := asks(t, p, held.Load)
 	targets := map[string]netip.Addr{"a": netip.MustParseAddr("127.0.0.1"), "b": netip.MustParseAddr("127.0.0.2"),
 		"c": netip.MustParseAddr("127.0.0.3")}
-	b.Ask(targets)
+	b.SetTargets(targets)
 	off := asks(t, config.EgressProbing{}, never)
-	off.Ask(targets)
+	off.SetTargets(targets)
 	free := asks(t, p, never)
-	free.Ask(targets)
+	free.SetTargets(targets)
 	lostSoon(t, free, "c")
 	<-free.Changed.C()
 	if len(b.Unreachable())+len(off.Unreachable()) > 0 {
@@ -101,8 +101,8 @@ func TestKnock(t *testing.T) {
 	}
 	held.Store(false)
 	lostSoon(t, b, "c")
-	b.Ask(map[string]netip.Addr{"a": targets["a"]})
-	free.Ask(map[string]netip.Addr{"a": targets["a"], "b": targets["b"], "c": targets["a"]}) // it has another address
+	b.SetTargets(map[string]netip.Addr{"a": targets["a"]})
+	free.SetTargets(map[string]netip.Addr{"a": targets["a"], "b": targets["b"], "c": targets["a"]}) // another address
 	lostSoon(t, free, "")
 }
 
@@ -200,7 +200,7 @@ func TestMissingTLSFile(t *testing.T) {
 		t.Fatalf("the problem is %v", err)
 	}
 	// Of a, b and c, two are alive: none is isolated.
-	b.Ask(map[string]netip.Addr{
+	b.SetTargets(map[string]netip.Addr{
 		"a": netip.MustParseAddr("127.0.0.1"), "b": netip.MustParseAddr("127.0.0.2"),
 		"c": netip.MustParseAddr("127.0.0.3"),
 	})
@@ -246,16 +246,16 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// TestIsolationIsToldOnce: an overloaded machine considers itself isolated several times a second;
-// its log has a line for all of them.
-func TestIsolationIsToldOnce(t *testing.T) {
+// TestIsolationIsLoggedOnce: an overloaded machine considers itself isolated several times a
+// second; its log has a line for all of them.
+func TestIsolationIsLoggedOnce(t *testing.T) {
 	var i isolation
 	var told []string
 	begin := time.Now()
 	for ms := 0; ms <= 60_000; ms += 50 {
 		busy := ms >= 1000 && ms < 20_000 && ms/50%2 == 0 || ms == 50_000
 		if now := begin.Add(time.Duration(ms) * time.Millisecond); i.note(now, busy) {
-			told = append(told, fmt.Sprint(i.told, " at ", now.Sub(begin)))
+			told = append(told, fmt.Sprint(i.logged, " at ", now.Sub(begin)))
 		}
 	}
 	if want := []string{"true at 1s", "false at 29.9s", "true at 50s", "false at 1m0s"}; !slices.Equal(told, want) {

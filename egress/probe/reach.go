@@ -32,15 +32,15 @@ const (
 type reach struct {
 	silence  time.Duration
 	interval time.Duration
-	targets  map[string]*reached
+	targets  map[string]*targetState
 	updated  time.Time
 	isolated bool // most nodes stopped replying at once: probably this process cannot receive
 	// disturbed is when a node last did not reply, or this process had stalled.
 	disturbed time.Time
 }
 
-// reached is the state of one node.
-type reached struct {
+// targetState is the state of one node.
+type targetState struct {
 	machine     time.Time // time of the last reply of the machine
 	service     time.Time // and of the service
 	asked       time.Time // time of the last probe
@@ -52,18 +52,18 @@ type reached struct {
 }
 
 func newReach(p config.EgressProbing) *reach {
-	return &reach{silence: p.Silence(), interval: p.Pace(), targets: map[string]*reached{}}
+	return &reach{silence: p.Silence(), interval: p.Pace(), targets: map[string]*targetState{}}
 }
 
 // set sets the targets. A new target counts as reachable while its first reply may still come.
 func (r *reach) set(now time.Time, names []string) {
 	old := r.targets
-	r.targets = make(map[string]*reached, len(names))
+	r.targets = make(map[string]*targetState, len(names))
 	for i, n := range names {
 		t := old[n]
 		if t == nil {
 			// Distribute the first probes over the interval.
-			t = &reached{machine: now, service: now,
+			t = &targetState{machine: now, service: now,
 				next: now.Add(r.interval * time.Duration(i) / time.Duration(len(names)))}
 		}
 		r.targets[n] = t
@@ -127,7 +127,7 @@ func (r *reach) update(now time.Time, hold bool) (changed bool) {
 		r.disturbed = now
 	}
 	r.updated = now
-	var silent []*reached
+	var silent []*targetState
 	alive, doubtful := 0, 0
 	for _, t := range r.targets {
 		if !t.replies() {
@@ -174,7 +174,7 @@ func (r *reach) lost() map[string]bool {
 }
 
 // replies reports whether the node replied to all probes, or to all but the last two.
-func (t *reached) replies() bool { return !t.unreachable && t.unanswered <= 2 }
+func (t *targetState) replies() bool { return !t.unreachable && t.unanswered <= 2 }
 
 // answering reports for each node whether it replies.
 func (r *reach) answering() map[string]bool {

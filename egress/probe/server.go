@@ -61,7 +61,7 @@ func Serve(ctx context.Context, p config.EgressProbing, log *slog.Logger, serves
 		if err == nil {
 			s := healthServer(serves, options...)
 			stop := context.AfterFunc(ctx, s.Stop)
-			err = s.Serve(ops.Bounded(l, ops.MostProbers))
+			err = s.Serve(ops.Bounded(l, ops.MaxProbers))
 			stop()
 		}
 		if ctx.Err() != nil {

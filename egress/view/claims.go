@@ -27,40 +27,41 @@ type Verdict struct {
 	node    string // the node that the address is assigned to; empty if unknown
 }
 
-// verifies requests the node of an address from the API, asynchronously.
-type verifies func(e *cluster.EgressIP, a netip.Addr, claimer string)
+// verifyFunc requests the node of an address from the API, asynchronously.
+type verifyFunc func(e *cluster.EgressIP, a netip.Addr, claimer string)
 
 // Limits, because any machine on the network can send claims, as many as it likes.
 const (
-	verifiers     = 4   // parallel requests
-	mostQuestions = 256 // waiting requests
+	verifiers  = 4   // parallel requests
+	maxWaiting = 256 // requests in the queue
 )
 
-// verifier requests the nodes of addresses from the API, one request at a time per address.
-type verifier struct {
+// Verifier requests the nodes of addresses from the API, one request at a time per address.
+type Verifier struct {
 	client *kubeapi.Client
-	tell   func(Verdict)
+	report func(Verdict)
 	drop   func() // counts requests that are not sent
-	queue  chan claimQuestion
+	queue  chan verifyRequest
 
 	mu   sync.Mutex
 	open map[netip.Addr]bool // requested, or waiting
 }
 
-type claimQuestion struct {
-	of cluster.Owner // EgressIP or EgressService
+type verifyRequest struct {
+	owner cluster.Owner // EgressIP or EgressService
 	Verdict
 }
 
-// NewVerifier makes a verifier that passes its verdicts to tell.
-func NewVerifier(client *kubeapi.Client, tell func(Verdict), drop func()) *verifier {
-	return &verifier{client: client, tell: tell, drop: drop, queue: make(chan claimQuestion, mostQuestions),
+// NewVerifier makes a Verifier that passes its verdicts to report. drop counts requests that are
+// not sent.
+func NewVerifier(client *kubeapi.Client, report func(Verdict), drop func()) *Verifier {
+	return &Verifier{client: client, report: report, drop: drop, queue: make(chan verifyRequest, maxWaiting),
 		open: map[netip.Addr]bool{}}
 }
 
 // Ask queues a request and returns at once. It drops a request about an address with an open
 // request, and one beyond the limit.
-func (v *verifier) Ask(e *cluster.EgressIP, address netip.Addr, claimer string) {
+func (v *Verifier) Ask(e *cluster.EgressIP, address netip.Addr, claimer string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.open[address] {
@@ -68,7 +69,7 @@ func (v *verifier) Ask(e *cluster.EgressIP, address netip.Addr, claimer string) 
 		return
 	}
 	select {
-	case v.queue <- claimQuestion{e.Owner, Verdict{Address: address, claimer: claimer}}:
+	case v.queue <- verifyRequest{e.Owner, Verdict{Address: address, claimer: claimer}}:
 		v.open[address] = true
 	default:
 		v.drop()
@@ -76,7 +77,7 @@ func (v *verifier) Ask(e *cluster.EgressIP, address netip.Addr, claimer string) 
 }
 
 // Run sends requests until ctx ends.
-func (v *verifier) Run(ctx context.Context) {
+func (v *Verifier) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for range verifiers {
 		wg.Go(func() {
@@ -93,20 +94,21 @@ func (v *verifier) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-func (v *verifier) answer(ctx context.Context, q claimQuestion) {
+func (v *Verifier) answer(ctx context.Context, q verifyRequest) {
 	ctx, cancel := context.WithTimeout(ctx, verifyWithin)
 	defer cancel()
-	node, err := kube.EgressNode(ctx, v.client, q.of, q.Address)
+	node, err := kube.EgressNode(ctx, v.client, q.owner, q.Address)
 	if err == nil || apierrors.IsNotFound(err) {
 		q.node = cmp.Or(node, "nobody")
 	}
 	v.mu.Lock()
 	delete(v.open, q.Address)
 	v.mu.Unlock()
-	v.tell(q.Verdict)
+	v.report(q.Verdict)
 }
 
-// OnClaim handles a claim. It reports whether this node should announce the address again.
+// OnClaim handles a claim to an address of this node, or to one that it released. It reports
+// whether this node should announce the address again.
 func (v *View) OnClaim(now time.Time, c wire.Claim) (defend bool) {
 	if v.out == nil {
 		return false
@@ -117,10 +119,10 @@ func (v *View) OnClaim(now time.Time, c wire.Claim) (defend bool) {
 			other = n.Name
 		}
 	}
-	if y, is := v.released[c.Address]; is && other != "" {
-		y.to, y.claimed = other, now
-		v.stale = v.stale || y.to != v.released[c.Address].to
-		v.released[c.Address] = y
+	if released, is := v.released[c.Address]; is && other != "" {
+		released.to, released.claimed = other, now
+		v.stale = v.stale || released.to != v.released[c.Address].to
+		v.released[c.Address] = released
 	}
 	i := slices.IndexFunc(v.out.EgressIPs, func(e *cluster.EgressIP) bool { return e.CarriedBy(v.node, c.Address) })
 	if i < 0 {
@@ -138,10 +140,10 @@ func (v *View) OnClaim(now time.Time, c wire.Claim) (defend bool) {
 	case at != v.node && v.lost[other]: // this node took the address over too early, or both nodes did
 		v.treatAsAlive(other)
 		return false
-	case v.moving(now, c.Address): // both have it, and the new node is right
+	case v.statusMayDiffer(now, c.Address): // both have it, and only the new node should answer
 		return at == v.node
 	case at == v.node && v.alone:
-		v.hadAlso(now, c.Address, other)
+		v.moveBack(now, c.Address, other)
 		return true
 	case at == v.node:
 		v.Verify(e, c.Address, other)
@@ -149,11 +151,12 @@ func (v *View) OnClaim(now time.Time, c wire.Claim) (defend bool) {
 	return false
 }
 
-// moving reports whether an address moves between nodes that may not have the same status yet. What
-// a load balancer address leaves on its old node takes longer.
-func (v *View) moving(now time.Time, a netip.Addr) bool {
+// statusMayDiffer reports whether an address moves between nodes that may not have the same status
+// yet. It is over before the move of a load balancer address, which lasts as long as open
+// connections are forwarded.
+func (v *View) statusMayDiffer(now time.Time, a netip.Addr) bool {
 	m := v.moves[a]
-	return m != nil && !m.had && now.Sub(m.begun) < moveEnds
+	return m != nil && !m.back && now.Sub(m.begun) < moveEnds
 }
 
 // OnVerdict handles a verdict. It reports whether this node should announce the address again.
@@ -161,12 +164,12 @@ func (v *View) OnVerdict(now time.Time, w Verdict) (defend bool) {
 	if v.Base == nil {
 		return false
 	}
-	y, was := v.released[w.Address]
+	released, was := v.released[w.Address]
 	switch {
-	case w.node == v.node, was && w.node == "" && now.Sub(y.claimed) >= v.abandonedAfter(y.to):
+	case w.node == v.node, was && w.node == "" && now.Sub(released.claimed) >= v.abandonedAfter(released.to):
 		delete(v.released, w.Address)
 		v.stale = v.stale || was
-		v.hadAlso(now, w.Address, w.claimer)
+		v.moveBack(now, w.Address, w.claimer)
 		return true
 	case was:
 		return false
@@ -175,16 +178,16 @@ func (v *View) OnVerdict(now time.Time, w Verdict) (defend bool) {
 		if e.NodeOf(w.Address) == v.node {
 			v.log.Warn("released egress address: another node has it", "address", w.Address, "other", w.claimer,
 				"apiSays", w.node)
-			v.released[w.Address] = releasedAddress{w.claimer, e.Assigned, now.Add(yieldCheck), now}
+			v.released[w.Address] = releasedAddress{w.claimer, e.Assigned, now.Add(recheckReleased), now}
 			v.stale = true
 		}
 	}
 	return false
 }
 
-// abandonedAfter returns for how long another node must not have answered for a released address
-// until this node has it again, if the API does not answer. Two nodes that released an address to
-// each other have different times, so that one of them answers before the other one does.
+// abandonedAfter returns how long after the last claim of another node this node takes a released
+// address again, if the API does not reply. Two nodes that released an address to each other have
+// different times, so that one of them answers before the other one does.
 func (v *View) abandonedAfter(other string) time.Duration {
 	if v.node < other {
 		return abandoned
@@ -194,26 +197,26 @@ func (v *View) abandonedAfter(other string) time.Duration {
 
 // ageClaims removes expired claims, and verifies released addresses again.
 func (v *View) ageClaims(now time.Time, s *cluster.Snapshot) (again time.Duration) {
-	for a, x := range v.foreignClaims {
-		if now.Sub(x.last) > conflictFor {
+	for a, claim := range v.foreignClaims {
+		if now.Sub(claim.last) > conflictFor {
 			delete(v.foreignClaims, a)
 			continue
 		}
-		again = retry.Sooner(again, conflictFor-now.Sub(x.last)+time.Millisecond)
+		again = retry.Sooner(again, conflictFor-now.Sub(claim.last)+time.Millisecond)
 	}
-	for a, y := range v.released {
+	for a, released := range v.released {
 		i := slices.IndexFunc(s.EgressIPs, func(e *cluster.EgressIP) bool { return e.NodeOf(a) == v.node })
-		if i < 0 || !slices.Equal(s.EgressIPs[i].Assigned, y.items) { // the controller assigned it again
+		if i < 0 || !slices.Equal(s.EgressIPs[i].Assigned, released.items) { // the controller assigned it again
 			delete(v.released, a)
 			v.stale = true
 			continue
 		}
-		if !y.check.After(now) {
-			y.check = now.Add(yieldCheck)
-			v.released[a] = y
-			v.Verify(s.EgressIPs[i], a, y.to)
+		if !released.check.After(now) {
+			released.check = now.Add(recheckReleased)
+			v.released[a] = released
+			v.Verify(s.EgressIPs[i], a, released.to)
 		}
-		again = retry.Sooner(again, y.check.Sub(now))
+		again = retry.Sooner(again, released.check.Sub(now))
 	}
 	return again
 }

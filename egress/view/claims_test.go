@@ -68,10 +68,10 @@ func TestClaimsFlood(t *testing.T) {
 	}
 	cancel()
 	<-ended
-	for i := range 2 * mostQuestions { // no replies any more
+	for i := range 2 * maxWaiting { // no replies any more
 		v.Ask(e, netip.AddrFrom4([4]byte{172, 19, byte(i >> 8), byte(i)}), "node-b")
 	}
-	if n := len(v.queue); n != mostQuestions {
+	if n := len(v.queue); n != maxWaiting {
 		t.Errorf("%d questions wait", n)
 	}
 }

@@ -11,31 +11,31 @@ import (
 	"hairpin/retry"
 )
 
-// An address that moves between two live nodes is on both for a time, so that no connection is on
-// neither. The new node translates at once, and sends packets of unknown connections to the old
-// one. Pods are rerouted a little later, when the new node is sure to be ready, also on a busy
-// machine. The old node ends last. All these times begin when an agent receives the new status. An
-// unassigned address ends as late: other nodes may learn of that later, and still send pods'
-// packets there.
+// An address that moves between two live nodes is on both for a time, so that every connection is
+// on one of them. The new node translates at once, and sends packets of unknown connections to the
+// old one. Pods are rerouted later, when the new node is ready, also on a busy machine. The old
+// node stops translating last. All these times begin when an agent receives the new status. A node
+// also keeps an unassigned address until moveEnds: other nodes may get the status later, and still
+// send pods' packets there.
 const (
 	moveEarly    = 1 * time.Second // until the new node passes incoming packets to OVN
 	moveReroutes = 2 * time.Second // until pods are rerouted to the new node
 	moveEnds     = 5 * time.Second // until the old node releases it
 )
 
-// movement is one such address.
+// movement is an address that moves, or that this node gives up.
 type movement struct {
 	cluster.Move
-	was      *cluster.EgressIP // its EgressIP; if unassigned, the rest of it
-	begun    time.Time
-	planned  bool // the old node may no longer carry it, so the move does not imply that it died
-	rerouted bool
-	had      bool // hadAlso: the status of the nodes has not changed
+	egressIP  *cluster.EgressIP // if the address is unassigned: a copy without addresses
+	begun     time.Time
+	requested bool // by a drain or new labels of the old node, so the move does not suggest that it died
+	rerouted  bool
+	back      bool // made by moveBack: the status did not change
 }
 
 // ends returns how long the move lasts.
 func (m *movement) ends() time.Duration {
-	if m.was.OnlyAnnounced() {
+	if m.egressIP.OnlyAnnounced() {
 		return cluster.ForwardTime // the old node can serve its connections for as long as it runs
 	}
 	return moveEnds
@@ -65,56 +65,57 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 				!egress.CanShare(s, e, from, a.Node, a.Address) {
 				continue
 			}
-			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, was: e, begun: now,
-				planned: leaves(s, e, from)}
-			m.rerouted = e.OnlyAnnounced() || v.gone(m, lost)
+			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, egressIP: e, begun: now,
+				requested: drained(s, e, from)}
+			m.rerouted = e.OnlyAnnounced() || v.seemsDead(m, lost)
 			v.moves[a.Address] = m
 		}
 	}
-	left := map[cluster.Owner]*cluster.EgressIP{}
+	rest := map[cluster.Owner]*cluster.EgressIP{}
 	for a, e := range mine {
 		if v.released[a].to != "" {
 			continue
 		}
-		if left[e.Owner] == nil {
+		if rest[e.Owner] == nil {
 			was := *e
 			was.Assigned, was.Addresses = nil, nil
-			// in the year 6325: another EgressIP that selects the same pods has precedence
+			// newest, in the year 6325: another EgressIP that selects the same pods has precedence
 			was.Created = time.Unix(1<<37, 0).UTC()
 			if e.Service != nil {
 				service := *e.Service
 				service.Ended, was.Service = true, &service
 			}
-			left[e.Owner] = &was
+			rest[e.Owner] = &was
 		}
-		v.moves[a] = &movement{Move: cluster.Move{Address: a, From: v.node}, was: left[e.Owner], begun: now,
+		v.moves[a] = &movement{Move: cluster.Move{Address: a, From: v.node}, egressIP: rest[e.Owner], begun: now,
 			rerouted: true}
 	}
 	return v.ageMoves(now, lost)
 }
 
-// leaves reports whether a node is drained on request, which does not suggest that it is dead.
-func leaves(s *cluster.Snapshot, e *cluster.EgressIP, node string) bool {
+// drained reports whether a node must give up its addresses of an EgressIP: it is drained, or its
+// labels changed.
+func drained(s *cluster.Snapshot, e *cluster.EgressIP, node string) bool {
 	n := s.Node(node)
 	return n != nil && (!e.MayBeOn(n) || n.Egress.Leaving)
 }
 
-// gone reports whether the old node seems dead: pods then stop waiting for the new one. If the move
-// was requested, only an unreachable node seems dead. Otherwise, a node that is not probed, or
-// whose reply is late, does too.
-func (v *View) gone(m *movement, lost map[string]bool) bool {
+// seemsDead reports whether the old node seems dead: pods are then rerouted at once. In a requested
+// move, only an unreachable node seems dead. Otherwise, a node that is not probed, or whose reply
+// is late, does too.
+func (v *View) seemsDead(m *movement, lost map[string]bool) bool {
 	switch {
 	case lost[m.From]:
 		return true
-	case m.planned || m.From == v.node || v.prober.Off():
+	case m.requested || m.From == v.node || v.prober.Off():
 		return false
 	}
 	return !v.prober.Answers(m.From)
 }
 
-// ageMoves advances moves, and returns when the next step is due. It also continues a move if one
-// of the nodes seems dead, because that may be an error: then the old node has connections that the
-// new one does not know.
+// ageMoves advances moves, and returns when the next step is due. A move continues if one of the
+// nodes seems dead, because the node may be alive: then the old node has connections that the new
+// one does not know.
 func (v *View) ageMoves(now time.Time, lost map[string]bool) (again time.Duration) {
 	for a, m := range v.moves {
 		age := now.Sub(m.begun)
@@ -122,7 +123,7 @@ func (v *View) ageMoves(now time.Time, lost map[string]bool) (again time.Duratio
 		case age >= m.ends():
 			delete(v.moves, a)
 			v.stale = true
-		case m.rerouted || age >= moveReroutes && !lost[m.To] || v.gone(m, lost):
+		case m.rerouted || age >= moveReroutes && !lost[m.To] || v.seemsDead(m, lost):
 			v.stale = v.stale || !m.rerouted
 			m.rerouted = true
 			again = retry.Sooner(again, m.ends()-age)
@@ -152,9 +153,9 @@ func takenOverFrom(had, items []cluster.Assignment, lost map[string]bool) (movin
 	return moving
 }
 
-// letGo starts a move of each address that this node had taken over, or was reported to have, and
-// no longer has: this node has connections of it.
-func (v *View) letGo(now time.Time, s *cluster.Snapshot, e *cluster.EgressIP, items []cluster.Assignment) {
+// startMovesAway starts a move of each address that this node has in its last view and not in the
+// new one: it has connections of it. An example is an address that it had taken over.
+func (v *View) startMovesAway(now time.Time, s *cluster.Snapshot, e *cluster.EgressIP, items []cluster.Assignment) {
 	if v.out == nil {
 		return
 	}
@@ -162,8 +163,8 @@ func (v *View) letGo(now time.Time, s *cluster.Snapshot, e *cluster.EgressIP, it
 	for _, a := range items {
 		if seen != nil && seen.NodeOf(a.Address) == v.node && a.Node != v.node && v.moves[a.Address] == nil &&
 			egress.CanShare(s, e, v.node, a.Node, a.Address) {
-			v.moves[a.Address] = &movement{Move: cluster.Move{Address: a.Address, From: v.node, To: a.Node}, was: e,
-				begun: now, rerouted: true}
+			v.moves[a.Address] = &movement{Move: cluster.Move{Address: a.Address, From: v.node, To: a.Node},
+				egressIP: e, begun: now, rerouted: true}
 		}
 	}
 }
@@ -184,7 +185,7 @@ func (v *View) withMoves(e *cluster.EgressIP, items []cluster.Assignment,
 	list = slices.Clone(items)
 	for i, a := range list {
 		m := v.moves[a.Address]
-		if m == nil || m.was.Owner != e.Owner || a.Node == m.From {
+		if m == nil || m.egressIP.Owner != e.Owner || a.Node == m.From {
 			continue
 		}
 		switch {
@@ -198,7 +199,7 @@ func (v *View) withMoves(e *cluster.EgressIP, items []cluster.Assignment,
 		}
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(v.moves), netip.Addr.Compare) {
-		if m := v.moves[a]; m.To == "" && m.was.Owner == e.Owner {
+		if m := v.moves[a]; m.To == "" && m.egressIP.Owner == e.Owner {
 			moving = append(moving, m.Move)
 		}
 	}
@@ -217,7 +218,7 @@ func (v *View) movesTo(e *cluster.EgressIP, at cluster.Assignment, lost map[stri
 			nodes = append(nodes, p.Node)
 		}
 	}
-	if m := v.moves[at.Address]; m != nil && m.was.Owner == e.Owner {
+	if m := v.moves[at.Address]; m != nil && m.egressIP.Owner == e.Owner {
 		nodes = append(nodes, m.From, m.To)
 	}
 	slices.Sort(nodes)
@@ -230,13 +231,13 @@ func (v *View) movesTo(e *cluster.EgressIP, at cluster.Assignment, lost map[stri
 	return moving
 }
 
-// hadAlso records that another node had a load balancer address of this node for a time, and so has
-// connections of it: it considered this node dead.
-func (v *View) hadAlso(now time.Time, a netip.Addr, other string) {
+// moveBack starts a move of a load balancer address of this node from another node, which had taken
+// it over for a time, and so has connections of it.
+func (v *View) moveBack(now time.Time, a netip.Addr, other string) {
 	for _, e := range v.Base.EgressIPs {
 		if e.OnlyAnnounced() && e.NodeOf(a) == v.node {
-			v.moves[a] = &movement{Move: cluster.Move{Address: a, From: other, To: v.node}, was: e, begun: now,
-				rerouted: true, had: true}
+			v.moves[a] = &movement{Move: cluster.Move{Address: a, From: other, To: v.node}, egressIP: e, begun: now,
+				rerouted: true, back: true}
 			v.stale = true
 		}
 	}
@@ -246,9 +247,9 @@ func (v *View) hadAlso(now time.Time, a netip.Addr, other string) {
 func (v *View) ended(s *cluster.Snapshot) (list []*cluster.EgressIP) {
 	for _, a := range slices.SortedFunc(maps.Keys(v.moves), netip.Addr.Compare) {
 		m := v.moves[a]
-		same := func(e *cluster.EgressIP) bool { return e.Owner == m.was.Owner }
-		if m.To == "" && find(s.EgressIPs, m.was.Owner) == nil && !slices.ContainsFunc(list, same) {
-			list = append(list, m.was)
+		same := func(e *cluster.EgressIP) bool { return e.Owner == m.egressIP.Owner }
+		if m.To == "" && find(s.EgressIPs, m.egressIP.Owner) == nil && !slices.ContainsFunc(list, same) {
+			list = append(list, m.egressIP)
 		}
 	}
 	return list

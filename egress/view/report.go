@@ -20,9 +20,9 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 	var list []report.Egress
 	after := successors(seen)
 	for _, e := range seen.EgressIPs {
-		said := e
+		published := e
 		if base != nil {
-			said = cmp.Or(find(base.EgressIPs, e.Owner), e)
+			published = cmp.Or(find(base.EgressIPs, e.Owner), e)
 		}
 		if e.Service != nil && e.Service.Network {
 			list = append(list, report.Egress{EgressIP: e.Word(), Address: "-", Node: e.Service.Host,
@@ -31,9 +31,9 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 		for _, x := range e.Addresses {
 			r := report.Egress{EgressIP: e.Word(), Address: x.String(), Node: e.NodeOf(x)}
 			m := slices.IndexFunc(e.Moving, func(m cluster.Move) bool { return m.Address == x })
-			switch status := said.NodeOf(x); {
+			switch status := published.NodeOf(x); {
 			case r.Node == "":
-				r.Why = cmp.Or(saidOf(e, x.String()), "the controller has not said why")
+				r.Why = cmp.Or(conditionMessage(e, x.String()), "the controller has not said why")
 				if e.OnlyAnnounced() {
 					r.Why = cmp.Or(e.Service.Announced.Message, "the controller has not said why")
 				} else if e.Service != nil { // an EgressService has no conditions
@@ -46,7 +46,7 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 			case m >= 0:
 				r.Why = fmt.Sprintf("moves from %s to %s", e.Moving[m].From, e.Moving[m].To)
 			default: // may have no endpoint
-				r.Why = saidOf(e, x.String())
+				r.Why = conditionMessage(e, x.String())
 			}
 			if n := after[r.Node][x]; n != r.Node {
 				r.Next = n
@@ -103,8 +103,9 @@ func successors(s *cluster.Snapshot) map[string]map[netip.Addr]string {
 	return after
 }
 
-// saidOf returns the condition's message about an address without a node, or that does not reply.
-func saidOf(e *cluster.EgressIP, address string) string {
+// conditionMessage returns what the condition Assigned says about an address: why it has no node,
+// or that its node does not reply.
+func conditionMessage(e *cluster.EgressIP, address string) string {
 	for _, c := range e.Conditions {
 		if c.Type != v1.ConditionAssigned {
 			continue

@@ -13,10 +13,10 @@ import (
 // agents solicit the addresses that they carry, as hosts do to detect duplicates (RFC 5227), if
 // probes show that such a time may have been. A reply of another machine is a claim (OnClaim).
 const (
-	solicitEvery  = time.Second
-	solicitFor    = 10 * time.Second // after the last probe without a reply
-	mostSolicited = 32               // at once
-	abandoned     = 4 * solicitEvery // four requests and their replies were not all lost
+	solicitEvery = time.Second
+	solicitFor   = 10 * time.Second // after the last probe without a reply
+	maxSolicited = 32               // at once
+	abandoned    = 4 * solicitEvery // four requests and their replies were not all lost
 )
 
 // Solicit returns the addresses to solicit now, and when to call it again; 0 if not before probes
@@ -46,14 +46,14 @@ func (v *View) Solicit(now time.Time) (list []netip.Addr, again time.Duration) {
 	v.nextSolicit = now.Add(solicitEvery)
 	slices.SortFunc(list, netip.Addr.Compare)
 	list = slices.Compact(list)
-	if n := len(list); n > mostSolicited {
-		i, found := slices.BinarySearchFunc(list, v.solicited, netip.Addr.Compare)
+	if n := len(list); n > maxSolicited {
+		i, found := slices.BinarySearchFunc(list, v.lastSolicited, netip.Addr.Compare)
 		if found {
 			i++
 		}
-		list = slices.Concat(list[i:], list[:i])[:mostSolicited]
+		list = slices.Concat(list[i:], list[:i])[:maxSolicited]
 	}
-	v.solicited = list[len(list)-1]
+	v.lastSolicited = list[len(list)-1]
 	return list, solicitEvery
 }
 

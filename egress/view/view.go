@@ -26,8 +26,8 @@ const (
 	// connections to its load balancer addresses are forwarded to it, unless the controller has
 	// moved them. Clients of connections that are lost get a reset that much later.
 	doubtFor = 5 * time.Second
-	// yieldCheck is the interval at which a node checks whether a released address is its own.
-	yieldCheck = 2 * time.Second
+	// recheckReleased is the interval at which a node checks whether a released address is its own.
+	recheckReleased = 2 * time.Second
 	// conflictFor is how long a foreign machine with an egress address is reported.
 	conflictFor = time.Minute
 )
@@ -37,31 +37,32 @@ const (
 // pure function, and every node knows it. An address that turns out to be another node's is on that
 // node. An address that moves between two live nodes is on both for a time (moves.go).
 type View struct {
-	node   string
-	log    *slog.Logger
-	prober Nodes
-	asked  func() bool // whether the API replies
-	alone  bool        // there is no API, and no controller to be ahead of
-	Verify verifies
+	node       string
+	log        *slog.Logger
+	prober     Nodes
+	apiReplies func() bool // whether the API replies
+	alone      bool        // there is no API, and no controller to be ahead of
+	Verify     verifyFunc
 
-	Base, out     *cluster.Snapshot
-	lost, dead    map[string]bool // the unreachable nodes of out; dead: for doubtFor at least
+	Base          *cluster.Snapshot // the last one from the API
+	out           *cluster.Snapshot // the same with this agent's view
+	lost, dead    map[string]bool   // the unreachable nodes of out; dead: for doubtFor at least
 	lostSince     map[string]time.Time
 	ahead         map[string]time.Time
 	distrust      map[string]bool // nodes whose unreachability is ignored until they reply again
 	released      map[netip.Addr]releasedAddress
 	foreignClaims map[netip.Addr]foreignClaim
 	moves         map[netip.Addr]*movement
-	made          map[cluster.Owner]madeEgressIP
+	corrected     map[cluster.Owner]correctedEgressIP
 	stale         bool // out must be made again
-	nextAsk       time.Time
+	nextTargets   time.Time
 	nextSolicit   time.Time
-	solicited     netip.Addr // the last one
+	lastSolicited netip.Addr // the last one
 }
 
 // Nodes reports which nodes are alive, like a prober.
 type Nodes interface {
-	Ask(nodes map[string]netip.Addr) // sets the nodes to probe
+	SetTargets(nodes map[string]netip.Addr) // sets the nodes to probe
 	Unreachable() map[string]bool
 	Answers(node string) bool // whether it replied to the last probes
 	Off() bool                // probing is disabled
@@ -84,26 +85,27 @@ type foreignClaim struct {
 	owner cluster.Owner
 }
 
-// madeEgressIP is an EgressIP with its view. The pointer out changes only when the view does.
-type madeEgressIP struct{ base, out *cluster.EgressIP }
+// correctedEgressIP has an EgressIP of the API, and out, its copy with this agent's view. The
+// pointer out changes only when the view does.
+type correctedEgressIP struct{ base, out *cluster.EgressIP }
 
-func New(node string, p Nodes, asked func() bool, alone bool, log *slog.Logger) *View {
+func New(node string, p Nodes, apiReplies func() bool, alone bool, log *slog.Logger) *View {
 	return &View{
-		node: node, log: log, prober: p, asked: asked, alone: alone, ahead: map[string]time.Time{},
+		node: node, log: log, prober: p, apiReplies: apiReplies, alone: alone, ahead: map[string]time.Time{},
 		distrust: map[string]bool{}, lostSince: map[string]time.Time{},
 		released: map[netip.Addr]releasedAddress{}, foreignClaims: map[netip.Addr]foreignClaim{},
-		moves: map[netip.Addr]*movement{}, made: map[cluster.Owner]madeEgressIP{},
+		moves: map[netip.Addr]*movement{}, corrected: map[cluster.Owner]correctedEgressIP{},
 	}
 }
 
 // Correct returns the Snapshot with this agent's view, and when to call it again.
 func (v *View) Correct(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot, time.Duration) {
 	if s == nil || len(s.EgressIPs) == 0 && len(v.moves) == 0 && (v.Base == nil || len(v.Base.EgressIPs) == 0) {
-		v.prober.Ask(nil)
+		v.prober.SetTargets(nil)
 		v.Base, v.out = s, s
 		return s, 0
 	}
-	lost, again := v.believed(now, s)
+	lost, again := v.lostNodes(now, s)
 	fresh := s != v.Base
 	if fresh {
 		again = retry.Sooner(again, v.watchMoves(now, s, lost))
@@ -115,12 +117,12 @@ func (v *View) Correct(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot, t
 	if fresh || v.stale || !maps.Equal(lost, v.lost) || !maps.Equal(dead, v.dead) {
 		v.Base, v.lost, v.dead, v.stale = s, lost, dead, false
 		v.out = v.overlay(now, s, lost)
-		again = retry.Sooner(again, v.ageMoves(now, lost)) // moves that letGo started
-		v.nextAsk = time.Time{}
+		again = retry.Sooner(again, v.ageMoves(now, lost)) // moves that startMovesAway started
+		v.nextTargets = time.Time{}
 	}
-	if !v.nextAsk.After(now) {
-		v.nextAsk = now.Add(10 * time.Second) // the management port may exist now
-		v.prober.Ask(v.targets(s))
+	if !v.nextTargets.After(now) {
+		v.nextTargets = now.Add(10 * time.Second) // the management port may exist now
+		v.prober.SetTargets(v.targets(s))
 	}
 	return v.out, again
 }
@@ -166,9 +168,9 @@ func selectsOn(s *cluster.Snapshot, node string) bool {
 	return false
 }
 
-// believed returns the dead nodes. A node is not dead if the controller leaves addresses there, and
-// the API can be reached.
-func (v *View) believed(now time.Time, s *cluster.Snapshot) (map[string]bool, time.Duration) {
+// lostNodes returns the nodes that seem dead. After aheadFor, a node is alive if the controller
+// leaves addresses there, and the API can be reached.
+func (v *View) lostNodes(now time.Time, s *cluster.Snapshot) (map[string]bool, time.Duration) {
 	lost := maps.Clone(v.prober.Unreachable())
 	var again time.Duration
 	maps.DeleteFunc(v.ahead, func(n string, _ time.Time) bool { return !lost[n] })
@@ -192,7 +194,7 @@ func (v *View) believed(now time.Time, s *cluster.Snapshot) (map[string]bool, ti
 		switch wait := since.Add(aheadFor).Sub(now); {
 		case wait > 0:
 			again = retry.Sooner(again, wait)
-		case v.asked():
+		case v.apiReplies():
 			v.treatAsAlive(n)
 			delete(lost, n)
 		}
@@ -217,7 +219,7 @@ func (v *View) ageLost(now time.Time, lost map[string]bool) (dead map[string]boo
 	return dead, again
 }
 
-// treatAsAlive treats a node as alive although it does not reply.
+// treatAsAlive ignores that a node is unreachable, until it replies again.
 func (v *View) treatAsAlive(node string) {
 	v.log.Warn("node is alive after all", "target", node)
 	v.distrust[node] = true
@@ -225,10 +227,10 @@ func (v *View) treatAsAlive(node string) {
 }
 
 func carriesAny(s *cluster.Snapshot, node string) bool {
-	return slices.ContainsFunc(s.EgressIPs, func(e *cluster.EgressIP) bool { return carriesOf(e, node) })
+	return slices.ContainsFunc(s.EgressIPs, func(e *cluster.EgressIP) bool { return carries(e, node) })
 }
 
-func carriesOf(e *cluster.EgressIP, node string) bool {
+func carries(e *cluster.EgressIP, node string) bool {
 	return slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return a.Node == node })
 }
 
@@ -240,27 +242,27 @@ func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool)
 			decided = assign.Addresses(s, assign.Rules{Unreachable: lost})
 		}
 	}
-	list, made, same := slices.Concat(s.EgressIPs, v.ended(s)), map[cluster.Owner]madeEgressIP{}, true
+	list, made, same := slices.Concat(s.EgressIPs, v.ended(s)), map[cluster.Owner]correctedEgressIP{}, true
 	for i, e := range list {
 		items := e.Assigned
 		if i < len(decided) {
 			items = takenOver(e, decided[i].Items, lost)
 		}
 		items = v.withoutReleased(items)
-		v.letGo(now, s, e, items)
+		v.startMovesAway(now, s, e, items)
 		items, moving := v.withMoves(e, items, lost)
 		if slices.Equal(items, e.Assigned) && len(moving) == 0 {
 			continue
 		}
-		m := v.made[e.Owner]
+		m := v.corrected[e.Owner]
 		if m.base != e || !slices.Equal(m.out.Assigned, items) || !slices.Equal(m.out.Moving, moving) {
 			out := *e
 			out.Assigned, out.Moving = items, moving
-			m = madeEgressIP{e, &out}
+			m = correctedEgressIP{e, &out}
 		}
 		made[e.Owner], list[i], same = m, m.out, false
 	}
-	v.made = made
+	v.corrected = made
 	if same {
 		return s
 	}

@@ -58,11 +58,11 @@ type others struct {
 	disturbed      time.Time
 }
 
-func (o *others) Ask(map[string]netip.Addr)    {}
-func (o *others) Unreachable() map[string]bool { return o.lost }
-func (o *others) Answers(node string) bool     { return o.standing[node] }
-func (o *others) Off() bool                    { return false }
-func (o *others) Disturbed() time.Time         { return o.disturbed }
+func (o *others) SetTargets(map[string]netip.Addr) {}
+func (o *others) Unreachable() map[string]bool     { return o.lost }
+func (o *others) Answers(node string) bool         { return o.standing[node] }
+func (o *others) Off() bool                        { return false }
+func (o *others) Disturbed() time.Time             { return o.disturbed }
 
 func newSeen(t *testing.T, node string) *seen {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -179,7 +179,7 @@ func TestEgressClaims(t *testing.T) {
 		t.Error("defended, in doubt")
 	}
 	s.is(0, base, first+" b, "+first+" c>b") // released, in steps
-	s.is(yieldCheck, base, first+" b, "+first+" c>b")
+	s.is(recheckReleased, base, first+" b, "+first+" c>b")
 	if len(s.asks) != 2 {
 		t.Error("not asked again", s.asks)
 	}

@@ -66,11 +66,11 @@ type worldProber struct {
 	last      time.Time
 }
 
-func (p *worldProber) Ask(map[string]netip.Addr)    {}
-func (p *worldProber) Unreachable() map[string]bool { return p.lost }
-func (p *worldProber) Answers(node string) bool     { return !p.lost[node] && p.silent[node].IsZero() }
-func (p *worldProber) Off() bool                    { return false }
-func (p *worldProber) Disturbed() time.Time         { return p.disturbed }
+func (p *worldProber) SetTargets(map[string]netip.Addr) {}
+func (p *worldProber) Unreachable() map[string]bool     { return p.lost }
+func (p *worldProber) Answers(node string) bool         { return !p.lost[node] && p.silent[node].IsZero() }
+func (p *worldProber) Off() bool                        { return false }
+func (p *worldProber) Disturbed() time.Time             { return p.disturbed }
 
 const (
 	worldStep    = 50 * time.Millisecond

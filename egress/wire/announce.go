@@ -14,8 +14,7 @@ import (
 )
 
 // New egress addresses of this node are announced at once and then again, each time after twice as
-// long: neighbors use the former node until they receive an announcement, and one frame may be
-// lost.
+// long. Neighbors use the former node until they receive an announcement, and a frame may be lost.
 const (
 	egressAnnouncements = 5
 	egressAnnounceAgain = 250 * time.Millisecond
@@ -48,7 +47,7 @@ func (c *Announced) Defend(now time.Time, x netip.Addr) {
 // Announce sends the due announcements for the addresses that the node carries, on the gateway
 // bridge or on the links that have them. It returns when to call it again.
 func (c *Announced) Announce(now time.Time, own *cluster.Node, list []*cluster.EgressIP,
-	on map[host.AddressKey]host.Address) (time.Duration, error) {
+	links map[host.AddressKey]host.Address) (time.Duration, error) {
 	node, g := own.Name, &own.Gateway
 	was := c.addresses
 	c.addresses = map[netip.Addr]*announced{}
@@ -59,7 +58,7 @@ func (c *Announced) Announce(now time.Time, own *cluster.Node, list []*cluster.E
 			if !e.CarriedBy(node, x.Address) {
 				continue
 			}
-			link, mac := announcedOn(own, x.Address, on)
+			link, mac := announcedOn(own, x.Address, links)
 			a := was[x.Address]
 			if a == nil || a.mac != mac {
 				a = &announced{mac: mac, next: now}
@@ -115,18 +114,18 @@ func Solicit(g cluster.Gateway, list []netip.Addr) error {
 
 // announcedOn returns the link that has an address, and the link's MAC. Addresses of the gateway
 // router are on no link of the host.
-func announcedOn(own *cluster.Node, a netip.Addr, on map[host.AddressKey]host.Address) (string, cluster.MAC) {
+func announcedOn(own *cluster.Node, a netip.Addr, links map[host.AddressKey]host.Address) (string, cluster.MAC) {
 	for i := range own.Links {
 		l := &own.Links[i]
-		if _, there := on[host.AddressKey{Link: l.Name, Prefix: netip.PrefixFrom(a, a.BitLen())}]; there {
+		if _, there := links[host.AddressKey{Link: l.Name, Prefix: netip.PrefixFrom(a, a.BitLen())}]; there {
 			return l.Name, l.MAC
 		}
 	}
 	return own.Gateway.Bridge, own.Gateway.MAC
 }
 
-// Own returns the addresses that the node carries.
-func (c *Announced) Own() map[netip.Addr]bool {
+// Addresses returns the addresses that the node carries.
+func (c *Announced) Addresses() map[netip.Addr]bool {
 	list := make(map[netip.Addr]bool, len(c.addresses))
 	for a := range c.addresses {
 		list[a] = true

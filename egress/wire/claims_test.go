@@ -21,14 +21,14 @@ func TestClaimBatch(t *testing.T) {
 		}
 	}
 	flood(1)
-	if wait := w.hand(now, tell); wait != listenAgain || told != 1 {
+	if wait := w.flush(now, tell); wait != listenAgain || told != 1 {
 		t.Errorf("the first: %v, %d", wait, told)
 	}
-	flood(10 * MostClaims)
-	if wait := w.hand(now, tell); wait != claimsEvery || told != 1 {
+	flood(10 * MaxClaims)
+	if wait := w.flush(now, tell); wait != claimsEvery || told != 1 {
 		t.Errorf("a moment later: %v, %d", wait, told)
 	}
-	if w.hand(now.Add(claimsEvery), tell); told != 1+MostClaims || dropped != 9*MostClaims {
+	if w.flush(now.Add(claimsEvery), tell); told != 1+MaxClaims || dropped != 9*MaxClaims {
 		t.Errorf("the agent has %d, %d were dropped", told, dropped)
 	}
 }

@@ -20,28 +20,28 @@ import (
 
 // Listener detects other machines on the gateway bridge that claim an egress address of this node.
 type Listener struct {
-	tell func([]Claim)
-	log  *slog.Logger
-	drop func() // counts unchecked claims
-	Own  atomic.Pointer[Own]
-	wake signal.Signal
+	report   func([]Claim)
+	log      *slog.Logger
+	drop     func() // counts unchecked claims
+	Watching atomic.Pointer[Watched]
+	wake     signal.Signal
 }
 
-// Own is what to listen for: nothing while there are no addresses.
-type Own struct {
+// Watched is the bridge and the addresses to listen for: nothing while there are no addresses.
+type Watched struct {
 	Bridge    string
 	MAC       cluster.MAC
 	Addresses map[netip.Addr]bool
 }
 
-// NewListener makes a Listener that passes claims to tell, at most MostClaims at once.
-func NewListener(tell func([]Claim), log *slog.Logger, drop func()) *Listener {
-	return &Listener{tell: tell, log: log, drop: drop, wake: signal.New()}
+// NewListener makes a Listener that passes claims to report, at most MaxClaims at once.
+func NewListener(report func([]Claim), log *slog.Logger, drop func()) *Listener {
+	return &Listener{report: report, log: log, drop: drop, wake: signal.New()}
 }
 
 // Expect sets what to listen for.
-func (l *Listener) Expect(o *Own) {
-	l.Own.Store(o)
+func (l *Listener) Expect(o *Watched) {
+	l.Watching.Store(o)
 	l.wake.Notify()
 }
 
@@ -52,7 +52,7 @@ const listenAgain = time.Second
 // Run listens until ctx ends, while there are addresses to listen for.
 func (l *Listener) Run(ctx context.Context) {
 	for warned := false; ctx.Err() == nil; {
-		o := l.Own.Load()
+		o := l.Watching.Load()
 		if o == nil || len(o.Addresses) == 0 {
 			l.wake.Wait(ctx)
 			continue
@@ -78,16 +78,16 @@ func (l *Listener) listen(ctx context.Context, bridge string) error {
 	defer func() { _ = f.Close() }()
 	waiting := claimBatch{drop: l.drop}
 	for frame := make([]byte, 256); ctx.Err() == nil; {
-		o := l.Own.Load()
+		o := l.Watching.Load()
 		if o == nil || len(o.Addresses) == 0 || o.Bridge != bridge {
 			return nil
 		}
-		wait := waiting.hand(time.Now(), l.tell)
+		wait := waiting.flush(time.Now(), l.report)
 		n, err := read(f, frame, min(wait, listenAgain))
 		if err != nil {
 			return fmt.Errorf("%s: %w", bridge, err)
 		}
-		if c, ok := claimIn(frame[:n]); ok && c.MAC != o.MAC && l.Own.Load().Addresses[c.Address] {
+		if c, ok := parseClaim(frame[:n]); ok && c.MAC != o.MAC && l.Watching.Load().Addresses[c.Address] {
 			waiting.add(c)
 		}
 	}
@@ -98,7 +98,7 @@ func (l *Listener) listen(ctx context.Context, bridge string) error {
 // is woken for claims, and their number.
 const (
 	claimsEvery = 50 * time.Millisecond
-	MostClaims  = 256
+	MaxClaims   = 256
 )
 
 // claimBatch has claims that wait to be passed to the agent.
@@ -109,16 +109,16 @@ type claimBatch struct {
 }
 
 func (w *claimBatch) add(c Claim) {
-	if len(w.list) >= MostClaims || slices.Contains(w.list, c) {
+	if len(w.list) >= MaxClaims || slices.Contains(w.list, c) {
 		w.drop()
 		return
 	}
 	w.list = append(w.list, c)
 }
 
-// hand passes waiting claims to the agent, unless it did so a moment ago. It returns when to call
+// flush passes waiting claims to the agent, unless it did so a moment ago. It returns when to call
 // it again.
-func (w *claimBatch) hand(now time.Time, tell func([]Claim)) time.Duration {
+func (w *claimBatch) flush(now time.Time, report func([]Claim)) time.Duration {
 	switch {
 	case len(w.list) == 0:
 		return listenAgain
@@ -127,60 +127,60 @@ func (w *claimBatch) hand(now time.Time, tell func([]Claim)) time.Duration {
 	}
 	list := w.list
 	w.list, w.next = nil, now.Add(claimsEvery)
-	tell(list)
+	report(list)
 	return listenAgain
 }
 
 // Offsets in frames: Ethernet, then ARP, or IPv6 with a neighbor advertisement.
 const (
-	placeType   = 12
-	placeARP    = 14
-	placeNext   = 14 + 6
-	placeICMP   = 14 + 40
-	placeTarget = placeICMP + 8
+	offsetType   = 12
+	offsetARP    = 14
+	offsetNext   = 14 + 6
+	offsetICMP   = 14 + 40
+	offsetTarget = offsetICMP + 8
 )
 
 // neighborFilter returns a filter for ARP and neighbor advertisements.
 func neighborFilter() []bpf.Instruction {
 	return []bpf.Instruction{
-		bpf.LoadAbsolute{Off: placeType, Size: 2},
+		bpf.LoadAbsolute{Off: offsetType, Size: 2},
 		bpf.JumpIf{Val: unix.ETH_P_ARP, SkipTrue: 5},
 		bpf.JumpIf{Val: unix.ETH_P_IPV6, SkipFalse: 5},
-		bpf.LoadAbsolute{Off: placeNext, Size: 1},
+		bpf.LoadAbsolute{Off: offsetNext, Size: 1},
 		bpf.JumpIf{Val: unix.IPPROTO_ICMPV6, SkipFalse: 3},
-		bpf.LoadAbsolute{Off: placeICMP, Size: 1},
+		bpf.LoadAbsolute{Off: offsetICMP, Size: 1},
 		bpf.JumpIf{Val: advertisement, SkipFalse: 1},
 		bpf.RetConstant{Val: 256},
 		bpf.RetConstant{Val: 0},
 	}
 }
 
-// claimIn parses a claim to an address: the sender of an ARP packet, or of a neighbor
+// parseClaim parses a claim to an address: the sender of an ARP packet, or of a neighbor
 // advertisement. An ARP probe has no sender address.
-func claimIn(frame []byte) (Claim, bool) {
+func parseClaim(frame []byte) (Claim, bool) {
 	var c Claim
-	if len(frame) < placeARP {
+	if len(frame) < offsetARP {
 		return c, false
 	}
 	var ok bool
-	switch binary.BigEndian.Uint16(frame[placeType:]) {
+	switch binary.BigEndian.Uint16(frame[offsetType:]) {
 	case unix.ETH_P_ARP:
-		if len(frame) < placeARP+18 || binary.BigEndian.Uint16(frame[placeARP+2:]) != unix.ETH_P_IP {
+		if len(frame) < offsetARP+18 || binary.BigEndian.Uint16(frame[offsetARP+2:]) != unix.ETH_P_IP {
 			return c, false
 		}
-		copy(c.MAC[:], frame[placeARP+8:])
-		c.Address, ok = netip.AddrFromSlice(frame[placeARP+14 : placeARP+18])
-		c.Solicited = frame[placeARP+7] == reply && frame[0]&1 == 0
+		copy(c.MAC[:], frame[offsetARP+8:])
+		c.Address, ok = netip.AddrFromSlice(frame[offsetARP+14 : offsetARP+18])
+		c.Solicited = frame[offsetARP+7] == reply && frame[0]&1 == 0
 	case unix.ETH_P_IPV6:
-		if len(frame) < placeTarget+16 {
+		if len(frame) < offsetTarget+16 {
 			return c, false
 		}
 		copy(c.MAC[:], frame[6:])
-		if len(frame) >= placeTarget+24 && frame[placeTarget+16] == advertisementOption {
-			copy(c.MAC[:], frame[placeTarget+18:])
+		if len(frame) >= offsetTarget+24 && frame[offsetTarget+16] == advertisementOption {
+			copy(c.MAC[:], frame[offsetTarget+18:])
 		}
-		c.Address, ok = netip.AddrFromSlice(frame[placeTarget : placeTarget+16])
-		c.Solicited = frame[placeICMP+4]&(solicited>>24) != 0
+		c.Address, ok = netip.AddrFromSlice(frame[offsetTarget : offsetTarget+16])
+		c.Solicited = frame[offsetICMP+4]&(solicited>>24) != 0
 	}
 	return c, ok
 }

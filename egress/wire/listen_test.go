@@ -23,14 +23,14 @@ func TestClaims(t *testing.T) {
 		if n, err := vm.Run(frame); err != nil || n == 0 {
 			t.Errorf("%s: the filter drops it: %v", a, err)
 		}
-		if c, ok := claimIn(frame); !ok || c.Address != a || c.MAC != mac || c.Solicited {
+		if c, ok := parseClaim(frame); !ok || c.Address != a || c.MAC != mac || c.Solicited {
 			t.Errorf("%s: %+v", a, c)
 		}
-		if c, ok := claimIn(replyFor(mac, a)); !ok || c.Address != a || c.MAC != mac || !c.Solicited {
+		if c, ok := parseClaim(replyFor(mac, a)); !ok || c.Address != a || c.MAC != mac || !c.Solicited {
 			t.Errorf("%s: a reply is %+v", a, c)
 		}
 		for short := range frame {
-			claimIn(frame[:short]) // must not panic
+			parseClaim(frame[:short]) // must not panic
 		}
 	}
 	asks := solicitation(mac, netip.MustParseAddr("fc00::1"), netip.MustParseAddr("fc00::33"))
@@ -59,7 +59,7 @@ func FuzzClaim(f *testing.F) {
 	}
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		c, ok := claimIn(frame)
+		c, ok := parseClaim(frame)
 		if !ok {
 			return
 		}

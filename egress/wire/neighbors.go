@@ -39,15 +39,16 @@ type arriving struct {
 }
 
 const (
-	mostNeighbors = 1024 // solicited while addresses move
-	mostArriving  = 128  // addresses in one filter: it has 4096 instructions at most
+	maxNeighbors = 1024 // solicited while addresses move
+	maxArriving  = 128  // addresses in one filter: it has 4096 instructions at most
 )
 
 func NewNeighbors(log *slog.Logger) *Neighbors {
 	return &Neighbors{log: log, wake: signal.New()}
 }
 
-// Expect sets what moves here now. No pods are rerouted to load balancer addresses.
+// Expect sets which addresses move to this node now. Load balancer addresses are omitted: no pods
+// are rerouted to them.
 func (n *Neighbors) Expect(g cluster.Gateway, node string, list []*cluster.EgressIP) {
 	a := &arriving{gateway: g}
 	for _, e := range list {
@@ -59,7 +60,7 @@ func (n *Neighbors) Expect(g cluster.Gateway, node string, list []*cluster.Egres
 	}
 	slices.SortFunc(a.addresses, netip.Addr.Compare)
 	a.addresses = slices.Compact(a.addresses)
-	a.addresses = a.addresses[:min(len(a.addresses), mostArriving)]
+	a.addresses = a.addresses[:min(len(a.addresses), maxArriving)]
 	if old := n.want.Load(); old == nil && len(a.addresses) == 0 || old != nil &&
 		slices.Equal(old.addresses, a.addresses) {
 		return
@@ -73,36 +74,36 @@ func onNetwork(own []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// Run solicits until ctx ends, while something moves here.
+// Run solicits until ctx ends, while addresses move here.
 func (n *Neighbors) Run(ctx context.Context) {
 	for n.wake.Wait(ctx) {
 		if a := n.want.Load(); len(a.addresses) > 0 {
-			if err := n.ask(ctx, a); err != nil {
+			if err := n.solicit(ctx, a); err != nil {
 				n.log.Warn("resolve neighbours of egress addresses that move here", "error", err)
 			}
 		}
 	}
 }
 
-// ask solicits until the addresses that move here change. It begins with the routers, which may be
-// unresolved.
-func (n *Neighbors) ask(ctx context.Context, a *arriving) error {
+// solicit sends solicitations until the addresses that move here change. It begins with the
+// routers, which may be unresolved.
+func (n *Neighbors) solicit(ctx context.Context, a *arriving) error {
 	g := &a.gateway
 	bridge, err := netlink.LinkByName(g.Bridge)
 	if err != nil {
 		return fmt.Errorf("link %s: %w", g.Bridge, err)
 	}
-	asked := map[netip.Addr]bool{}
-	question := func(who netip.Addr) error {
-		own := ownFor(g.Addresses, who)
-		if asked[who] || len(asked) == mostNeighbors || !own.IsValid() {
+	requested := map[netip.Addr]bool{}
+	request := func(neighbor netip.Addr) error {
+		own := ownFor(g.Addresses, neighbor)
+		if requested[neighbor] || len(requested) == maxNeighbors || !own.IsValid() {
 			return nil
 		}
-		asked[who] = true
-		return send(bridge.Attrs().Index, [][]byte{solicitation(g.MAC, own, who)})
+		requested[neighbor] = true
+		return send(bridge.Attrs().Index, [][]byte{solicitation(g.MAC, own, neighbor)})
 	}
 	for _, r := range g.NextHops {
-		if err := question(r); err != nil {
+		if err := request(r); err != nil {
 			return err
 		}
 	}
@@ -116,8 +117,8 @@ func (n *Neighbors) ask(ctx context.Context, a *arriving) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", g.Uplink, err)
 		}
-		if who := sourceIn(frame[:length]); onNetwork(g.Addresses, who) {
-			if err := question(who); err != nil {
+		if neighbor := sourceAddress(frame[:length]); onNetwork(g.Addresses, neighbor) {
+			if err := request(neighbor); err != nil {
 				return err
 			}
 		}
@@ -151,20 +152,20 @@ func read(f *os.File, frame []byte, wait time.Duration) (int, error) {
 
 // Offsets in frames: Ethernet, then IPv4 or IPv6.
 const (
-	placeSrc4, placeDst4 = 14 + 12, 14 + 16
-	placeSrc6, placeDst6 = 14 + 8, 14 + 24
+	offsetSrc4, offsetDst4 = 14 + 12, 14 + 16
+	offsetSrc6, offsetDst6 = 14 + 8, 14 + 24
 )
 
 // toAddresses returns a filter for the first bytes of packets to addresses.
 func toAddresses(list []netip.Addr) []bpf.Instruction {
 	var program []bpf.Instruction
 	for _, a := range list {
-		kind, at, raw := uint32(unix.ETH_P_IP), uint32(placeDst4), a.AsSlice()
+		kind, at, raw := uint32(unix.ETH_P_IP), uint32(offsetDst4), a.AsSlice()
 		if a.Is6() {
-			kind, at = unix.ETH_P_IPV6, placeDst6
+			kind, at = unix.ETH_P_IPV6, offsetDst6
 		}
 		words := uint8(len(raw) / 4)
-		program = append(program, bpf.LoadAbsolute{Off: placeType, Size: 2},
+		program = append(program, bpf.LoadAbsolute{Off: offsetType, Size: 2},
 			bpf.JumpIf{Val: kind, SkipFalse: 2*words + 1})
 		for i := range words {
 			program = append(program, bpf.LoadAbsolute{Off: at + 4*uint32(i), Size: 4},
@@ -175,14 +176,14 @@ func toAddresses(list []netip.Addr) []bpf.Instruction {
 	return append(program, bpf.RetConstant{Val: 0})
 }
 
-// sourceIn returns the source address of a packet.
-func sourceIn(frame []byte) (a netip.Addr) {
+// sourceAddress returns the source address of a packet.
+func sourceAddress(frame []byte) (a netip.Addr) {
 	switch {
-	case len(frame) < placeDst4:
-	case binary.BigEndian.Uint16(frame[placeType:]) == unix.ETH_P_IP:
-		a, _ = netip.AddrFromSlice(frame[placeSrc4:placeDst4])
-	case len(frame) >= placeDst6:
-		a, _ = netip.AddrFromSlice(frame[placeSrc6:placeDst6])
+	case len(frame) < offsetDst4:
+	case binary.BigEndian.Uint16(frame[offsetType:]) == unix.ETH_P_IP:
+		a, _ = netip.AddrFromSlice(frame[offsetSrc4:offsetDst4])
+	case len(frame) >= offsetDst6:
+		a, _ = netip.AddrFromSlice(frame[offsetSrc6:offsetDst6])
 	}
 	return a
 }

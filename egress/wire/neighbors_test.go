@@ -58,11 +58,11 @@ func TestNeighborsHeard(t *testing.T) {
 		if err != nil || n > 0 != c.heard {
 			t.Errorf("%s to %s: %d bytes, %v", c.src, c.dst, n, err)
 		}
-		if got := sourceIn(frame); got != c.src {
+		if got := sourceAddress(frame); got != c.src {
 			t.Errorf("the source %s is read as %s", c.src, got)
 		}
 		for i := range frame {
-			sourceIn(frame[:i]) // must not panic
+			sourceAddress(frame[:i]) // must not panic
 		}
 	}
 }
