@@ -49,13 +49,13 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 	gone.NB, come.NB = nb.State{}, nb.State{}
 	changed := !cluster.SameList(g.egressIPs, s.EgressIPs)
 	g.egressIPs = s.EgressIPs
-	touched := g.selection.Update(s)
+	replan := g.selection.Update(s)
 	if again {
 		for owner := range g.parts {
-			touched[owner] = true
+			replan[owner] = true
 		}
 		for _, e := range s.EgressIPs {
-			touched[e.Owner] = true
+			replan[e.Owner] = true
 		}
 	}
 	nodes := map[string]bool{}
@@ -65,7 +65,7 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 	if len(nodes) > 0 {
 		for _, e := range s.EgressIPs {
 			if slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return nodes[a.Node] }) {
-				touched[e.Owner] = true
+				replan[e.Owner] = true
 			}
 		}
 	}
@@ -73,14 +73,14 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 		for _, e := range s.EgressIPs {
 			if e.ByTable() && networks[env.Node.Name] ||
 				slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return networks[a.Node] }) {
-				touched[e.Owner] = true
+				replan[e.Owner] = true
 			}
 		}
 	}
-	if len(touched)+len(nodes) == 0 && !again {
+	if len(replan)+len(nodes) == 0 && !again {
 		return gone, come
 	}
-	for owner := range touched {
+	for owner := range replan {
 		maps.Copy(gone.NB, g.parts[owner].rows)
 		delete(g.parts, owner)
 		i, found := slices.BinarySearchFunc(s.EgressIPs, owner,
@@ -137,7 +137,9 @@ func egressSet(x cluster.Owner, f cluster.Family) string {
 }
 
 // localPodsSet returns the name of the set of the pods on the planned node.
-func localPodsSet(x cluster.Owner, f cluster.Family) string { return egressSet(x, f) + "_here" }
+func localPodsSet(x cluster.Owner, f cluster.Family) string { return egressSet(x, f) + localSuffix }
+
+const localSuffix = "_here"
 
 func markedSet(f cluster.Family) string { return "egress_pods_" + node.Vocab(f).Match }
 
@@ -190,7 +192,7 @@ func planEgressIP(e *node.Env, x *cluster.EgressIP, selected *selection.EgressIP
 		case link != nil:
 			toHost(e, part.rows, s, x, all)
 			part.hostEgress = append(part.hostEgress, hostEgress{address: own, link: link,
-				table: tableOf(e, x), service: x.Service, pods: all, silent: movesAway(e, x, own)})
+				table: tableOf(e, x), service: x.Service, pods: all, answeredElsewhere: movesAway(e, x, own)})
 		}
 	}
 	return part
@@ -314,7 +316,7 @@ func sharedRows(e *node.Env, parts map[cluster.Owner]egressPart) nb.State {
 		for _, r := range part.rows {
 			switch r := r.(type) {
 			case *nb.AddressSet:
-				if strings.HasSuffix(r.Name, "_here") {
+				if strings.HasSuffix(r.Name, localSuffix) {
 					f := cluster.FamilyOf(r.Addresses[0].Addr())
 					marked[f] = append(marked[f], r.Addresses...)
 				}

@@ -21,12 +21,12 @@ import (
 // pod's address selects the link's own table. nft translates packets that leave by that link, and
 // drops those that leave by another one.
 type hostEgress struct {
-	address netip.Addr // unset: that of the link by which the packet leaves
-	link    *cluster.HostLink
-	table   *cluster.RouteTable // replaces the link's table, for service
-	service *cluster.EgressService
-	pods    []netip.Prefix
-	silent  bool // another node answers for the address
+	address           netip.Addr // unset: that of the link by which the packet leaves
+	link              *cluster.HostLink
+	table             *cluster.RouteTable // replaces the link's table, for service
+	service           *cluster.EgressService
+	pods              []netip.Prefix
+	answeredElsewhere bool // another node answers for the address
 }
 
 // egressLink returns where the planned node carries an address: on the gateway bridge (primary), on
@@ -52,15 +52,15 @@ func trackedAddresses(e *node.Env, all []*cluster.EgressIP) map[netip.Addr]conn.
 		return nil
 	}
 	list := map[netip.Addr]conn.Egress{}
-	add := func(x *cluster.EgressIP, a netip.Addr, here bool) {
+	add := func(x *cluster.EgressIP, a netip.Addr, own bool) {
 		if x.OnlyAnnounced() {
 			return
 		}
 		if n, _ := x.NetworkFor(e.Node, networks, a); !byKernel(n) && !x.ByTable() || e.Node.HasAddress(a) {
 			return
 		}
-		if _, known := list[a]; here || !known { // several EgressIPs may want it, and one has it
-			list[a] = conn.Egress{Elsewhere: !here, Owner: x.Owner}
+		if _, known := list[a]; own || !known { // several EgressIPs may want it, and one has it
+			list[a] = conn.Egress{Elsewhere: !own, Owner: x.Owner}
 		}
 	}
 	for _, x := range all {
@@ -149,7 +149,7 @@ func egressTable(l *cluster.HostLink) int {
 	return claims.EgressTableBase + l.Index
 }
 
-// carryOnLink adds an address to a link, and the routes of the link's table.
+// carryOnLink adds an address to a link, and routes to the link's table.
 func carryOnLink(k *node.Kernel, owner cluster.Owner, h hostEgress) {
 	f := cluster.FamilyOf(h.address)
 	addAddress(k, owner, h)
@@ -180,7 +180,7 @@ func carryOnLink(k *node.Kernel, owner cluster.Owner, h hostEgress) {
 
 // addAddress adds an address to a link, so that the host answers for it.
 func addAddress(k *node.Kernel, owner cluster.Owner, h hostEgress) {
-	if h.silent {
+	if h.answeredElsewhere {
 		return
 	}
 	a := host.AddressKey{Link: h.link.Name, Prefix: node.HostPrefix(h.address)}
@@ -256,8 +256,8 @@ func Chains(e node.Env) (datapath.State, []cluster.Problem) {
 	return c.State(), nil
 }
 
-// eastWestMatches returns destinations for which a pod with an egress address is like any other:
-// Services. Nodes are in a set.
+// eastWestMatches returns the destinations within the cluster to which a pod with an egress address
+// leaves as other pods do: Services. Nodes are in a set.
 func eastWestMatches(c node.Chains, s *node.Stack) []nft.Match {
 	var list []nft.Match
 	for _, p := range append(slices.Clone(s.Services), s.Masquerade) {
@@ -266,10 +266,10 @@ func eastWestMatches(c node.Chains, s *node.Stack) []nft.Match {
 	return list
 }
 
-// markRules marks packets of such pods to nodes and Services, and saves the mark in conntrack: they
-// and the checks of their replies use the main table (docs/design/origins.md#policies). The mark
-// that OVN sets does not survive the userspace datapath. Replies of such pods to clients for which
-// the host forwards use the main table, too.
+// markRules marks packets of pods with egress addresses to nodes and Services, and saves the mark
+// in conntrack: they and the reverse-path checks of their replies use the main table
+// (docs/design/origins.md#policies). The mark that OVN sets does not survive the userspace
+// datapath. Replies of such pods to clients for which the host forwards use the main table, too.
 func markRules(c node.Chains) []nft.Rule {
 	own := nft.MarkIs{Value: claims.MarkNodeIP, Mask: ^uint32(0)}
 	rules := []nft.Rule{c.Rule(nft.RestoreMark{}, "replies of nodes and Services", nft.MarkIs{Mask: ^uint32(0)},
@@ -283,7 +283,7 @@ func markRules(c node.Chains) []nft.Rule {
 				"pods with egress addresses to nodes and Services", from, pods, to))
 		}
 	}
-	rules = append(rules, c.Rule(nft.SaveMark{}, "for their replies", own))
+	rules = append(rules, c.Rule(nft.SaveMark{}, "saved for their replies", own))
 	if c.Env.Engine.ServiceBridge { // not of a pod's own connections, which come by the management port
 		for i := range c.Env.Stacks {
 			rules = append(rules, c.Rule(nft.SetMark{Value: claims.MarkNodeIP}, "replies to forwarded requests",
@@ -317,7 +317,7 @@ func egressRules(c node.Chains) []nft.Rule {
 		m := egressOf[e.Stacks[i].Family]
 		rules = append(rules,
 			c.Rule(nft.SNATMap{Map: m.sources.Name}, "egress addresses"),
-			c.Rule(nft.Drop{}, "with the egress address, or not at all", nft.InSet{Set: m.pods.Name}, mp0))
+			c.Rule(nft.Drop{}, "pods without an egress address on this link", nft.InSet{Set: m.pods.Name}, mp0))
 	}
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
@@ -351,10 +351,10 @@ func toPods(c node.Chains) []nft.Rule {
 	return []nft.Rule{c.Rule(nft.Return{}, "forwarded to pods", node.Forwarded())}
 }
 
-// toItself skips packets of the host to its own address among pods: their source is that address,
+// toItself skips packets of the host to its own management address: their source is that address,
 // and they do not leave.
 func toItself(c node.Chains) nft.Rule {
-	return c.Rule(nft.Return{}, "the host to its own address among pods", nft.OutInterface{Name: "lo"})
+	return c.Rule(nft.Return{}, "the host to its management address", nft.OutInterface{Name: "lo"})
 }
 
 // guardRules drops pods' packets that were not translated, except replies to clients that have a
@@ -370,11 +370,11 @@ func guardRules(c node.Chains) []nft.Rule {
 					nft.OutInterface{Name: c.Env.ServiceLink()}, to))
 			}
 			rules = append(rules, c.Rule(nft.Return{}, "replies to clients with a route to pods", from, nft.CTReply),
-				c.Rule(nft.Drop{}, "no pod is seen outside", from,
+				c.Rule(nft.Drop{}, "untranslated packets of pods", from,
 					nft.OutInterface{Name: claims.ManagementPort, Not: true}))
 		}
 		if c.Env.Mode.Uplink && c.Env.RoutesByHost(s) {
-			rules = append(rules, c.Rule(nft.Drop{}, "the gateway router's masquerade address is not seen outside",
+			rules = append(rules, c.Rule(nft.Drop{}, "untranslated packets of the gateway router",
 				nft.AddrIn{Prefix: node.HostPrefix(s.MasqRouter)},
 				nft.OutInterface{Name: claims.ManagementPort, Not: true}))
 		}

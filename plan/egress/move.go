@@ -21,11 +21,11 @@ const (
 	// in pipeline.GatewayUplinkConntrack, before new connections, and those to NodePorts; in
 	// pipeline.GatewayServiceConntrack, before packets to the host
 	prioMoved    = 60
-	prioBack     = 61  // and before them, packets that would loop
+	prioLoop     = 61  // and before them, packets that would loop
 	prioOwn      = 115 // in pipeline.GatewayClassifier: before packets of OVN and the host to the uplink
 	prioPeer     = 106 // in pipeline.SvcClassifier: before the flow that replaces the source MAC
 	prioSvcMoved = 144 // in pipeline.SvcServiceConntrack: before invalid packets are dropped
-	prioSvcBack  = 145 // and before them, packets that would loop
+	prioSvcLoop  = 145 // and before them, packets that would loop
 )
 
 // movingAddress returns an address that moves from or to the planned node. The node translates to
@@ -129,7 +129,7 @@ func planOpen(b *node.Bridge, h *hostMoves, x *cluster.EgressIP, a netip.Addr) {
 	}
 	own, ok := networkEndOf(e.Node, e.Config, x, a)
 	switch {
-	case !ok || !slices.ContainsFunc(peers, networkEnd.forwards): // as without a move
+	case !ok || !slices.ContainsFunc(peers, networkEnd.mayForwardTo): // as without a move
 	case own.link != nil:
 		h.forwardUnknown(a, own, peers, true)
 	default:
@@ -165,8 +165,8 @@ type networkEnd struct {
 	lost bool       // the node seems dead
 }
 
-// forwards reports whether packets may be forwarded to the node.
-func (n networkEnd) forwards() bool { return !n.lost }
+// mayForwardTo reports whether packets may be forwarded to the node.
+func (n networkEnd) mayForwardTo() bool { return !n.lost }
 
 // endsOf returns another node's end of the network of an egress address, if it has one.
 func endsOf(e *node.Env, x *cluster.EgressIP, a netip.Addr, name string) []networkEnd {
@@ -239,7 +239,7 @@ func forwardUnknown(b *node.Bridge, a netip.Addr, peer []networkEnd) {
 		b.Add(pipeline.GatewayUplinkConntrack, prioMoved, m, flow.SetEthSrc{MAC: b.MAC}, flow.SetEthDst{MAC: to},
 			flow.InPort{})
 		m.EthSrc = to
-		b.Add(pipeline.GatewayUplinkConntrack, prioBack, m, flow.Drop{})
+		b.Add(pipeline.GatewayUplinkConntrack, prioLoop, m, flow.Drop{})
 	}
 	for _, port := range []string{b.OVN, flow.Local} {
 		b.Classify(prioOwn, flow.Match{InPort: port, Protocol: node.Vocab(cluster.FamilyOf(a)).IP,
@@ -264,7 +264,7 @@ func forwardAll(b *node.Bridge, a netip.Addr, to cluster.MAC) {
 func forwardLater(b *node.Bridge, a netip.Addr, peers []networkEnd) {
 	forwards := []flow.Action{flow.SetEthSrc{MAC: b.MAC}}
 	for _, p := range peers {
-		if p.forwards() {
+		if p.mayForwardTo() {
 			forwards = append(forwards, flow.SetEthDst{MAC: p.mac}, flow.InPort{})
 		}
 	}
@@ -282,13 +282,13 @@ func forwardLater(b *node.Bridge, a netip.Addr, peers []networkEnd) {
 		}
 	}
 	if !b.Env.HasExternalClients() {
-		forward("", pipeline.GatewayUplinkConntrack, prioMoved, prioBack, later, 0)
+		forward("", pipeline.GatewayUplinkConntrack, prioMoved, prioLoop, later, 0)
 		return
 	}
-	forward("", pipeline.GatewayServiceConntrack, prioMoved, prioBack, later, 0) // endpoints on the host
+	forward("", pipeline.GatewayServiceConntrack, prioMoved, prioLoop, later, 0) // endpoints on the host
 	later.InPort = claims.ExternalPatch
 	// The userspace datapath knows the translation of invalid packets.
-	forward(claims.ServiceBridge, pipeline.SvcServiceConntrack, prioSvcMoved, prioSvcBack, later,
+	forward(claims.ServiceBridge, pipeline.SvcServiceConntrack, prioSvcMoved, prioSvcLoop, later,
 		flow.CTDnat|flow.CTSnat)
 	// The source MAC must stay: the other nodes have recorded the MAC to which they reply.
 	for _, p := range peers {

@@ -26,14 +26,14 @@ func (h *hostMoves) forwardUnknown(a netip.Addr, own networkEnd, peers []network
 		only = append(only, nft.NoSYN{})
 	}
 	for _, p := range peers {
-		h.rule(a, own, nft.Drop{}, "moves: no loops", append(slices.Clone(only), nft.EtherSrc{MAC: p.mac}))
+		h.rule(a, own, nft.Drop{}, "moves: sent by a peer", append(slices.Clone(only), nft.EtherSrc{MAC: p.mac}))
 	}
 	for _, p := range peers {
-		if p.forwards() {
-			h.rule(a, own, nft.Dup{To: p.at, Device: own.link.Name}, "moves: another node may know", only)
+		if p.mayForwardTo() {
+			h.rule(a, own, nft.Dup{To: p.at, Device: own.link.Name}, "moves: copy to a peer", only)
 		}
 	}
-	h.rule(a, own, nft.Drop{}, "moves: no node may know, or a copy is on its way", only)
+	h.rule(a, own, nft.Drop{}, "moves: unknown connections", only)
 }
 
 func (h *hostMoves) rule(a netip.Addr, own networkEnd, do nft.Statement, why string, more []nft.Match) {

@@ -89,19 +89,19 @@ func networkChoices(e *node.Env, x *cluster.EgressIP,
 // nodes that carry these.
 func chooseNetwork(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, choices []networkChoice) {
 	m := node.Vocab(s.Family).Match
-	for i, w := range choices {
-		hops, _ := carriers(e, s, x, w.assigned)
+	for i, choice := range choices {
+		hops, _ := carriers(e, s, x, choice.assigned)
 		if len(hops) == 0 {
 			continue // as to any destination
 		}
-		match := fromPods(s, x) + " && " + m + ".dst == " + node.MatchSet(w.to)
+		match := fromPods(s, x) + " && " + m + ".dst == " + node.MatchSet(choice.to)
 		var except []netip.Prefix // longer prefixes of other choices
-		for j, v := range choices {
+		for j, other := range choices {
 			if i == j {
 				continue
 			}
-			for _, p := range v.to {
-				if slices.ContainsFunc(w.to,
+			for _, p := range other.to {
+				if slices.ContainsFunc(choice.to,
 					func(q netip.Prefix) bool { return q.Bits() < p.Bits() && q.Contains(p.Addr()) }) {
 					except = append(except, p)
 				}
