@@ -30,11 +30,12 @@ func toGroup(x *service.Front, id uint32) []flow.Action {
 		flow.Resubmit{Table: pipeline.SvcEndpointDNAT}}
 }
 
-// learnAffinity adds flows that record the bucket of each client. Buckets only choose; a flow for
-// each bucket translates, also packets of recorded clients. All variants of a Frontend share the
-// record. If the group does not have the recorded bucket (any more), its flow does not exist, and
-// the group chooses another one. A client's second connection uses the record of the first, and not
-// its megaflow: the group hashes the client's port, so that megaflow matches no other connection.
+// learnAffinity adds flows that record the bucket of each client. A bucket only selects an
+// endpoint. A flow for each bucket then translates, and is also used by recorded clients. All
+// variants of a Frontend share the record. If the group does not have the recorded bucket (any
+// more), its flow does not exist, and the group chooses another one. A client's second connection
+// uses the record of the first, and not its megaflow: the group hashes the client's port, so that
+// megaflow matches no other connection.
 func (w *serviceBridge) learnAffinity(x *service.Front, g *flow.Group) {
 	v := node.Vocab(x.Family)
 	g.Hashed = v.L4[x.Protocol]

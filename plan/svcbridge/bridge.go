@@ -34,17 +34,17 @@ func newServiceBridge(e *node.Env) *serviceBridge {
 
 // Priorities in the tables of claims.ServiceBridge.
 const (
-	prioTagged  = 150 // VLAN tags, and external packets with this node's MACs
-	prioOutside = 140 // packets of connections that the host or an external client began
-	prioGuard   = 130 // against what pods must not send, or before it is known whose packet it is
-	prioSelf    = 120 // hairpin, and addresses of the node itself
-	prioFrom    = 110 // packets that may be translated
-	prioVIP     = 105 // single addresses, which may be within a range of prioTo
-	prioTo      = 100
-	prioJoin    = 95 // to gateway routers, and multicast
-	prioWorld   = 90 // between pods and addresses outside the cluster, or to endpoints that are no pods
-	prioStray   = 10 // from the host or external clients, to no Service
-	prioOthers  = 0
+	prioTagged       = 150 // VLAN tags, and external packets with this node's MACs
+	prioExternalConn = 140 // packets of connections that the host or an external client began
+	prioGuard        = 130 // against what pods must not send, or before it is known whose packet it is
+	prioSelf         = 120 // hairpin, and addresses of the node itself
+	prioFrom         = 110 // packets that may be translated
+	prioVIP          = 105 // single addresses, which may be within a range
+	prioTo           = 100
+	prioJoin         = 95 // to gateway routers, and multicast
+	prioExternal     = 90 // between pods and addresses outside the cluster, or to endpoints that are no pods
+	prioNoService    = 10 // from the host or external clients, to no Service
+	prioOthers       = 0
 )
 
 // add adds a flow.
@@ -151,7 +151,7 @@ func (w *serviceBridge) sharedFlows() {
 	w.add(pipeline.SvcServiceConntrack, prioFrom, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTInv}},
 		flow.Drop{})
 	for _, port := range w.externalPorts() {
-		w.add(pipeline.SvcServiceLB, prioStray, flow.Match{InPort: port}, flow.Drop{})
+		w.add(pipeline.SvcServiceLB, prioNoService, flow.Match{InPort: port}, flow.Drop{})
 	}
 	host := flow.Match{EthDst: w.HostMAC()}
 	w.add(pipeline.SvcExternalReply, prioTo, host, w.toHost(flow.Output{Port: claims.ServiceHost})...)
@@ -208,9 +208,9 @@ func (w *serviceBridge) familyFlows(s *node.Stack) {
 		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcSNAT, MarkMask: claims.CTMarkDenied})
 	// Connections between pods and external addresses are tracked as well: any external address may
 	// be a client of a Service under policy Local.
-	w.add(pipeline.SvcFromPod, prioWorld, flow.Match{Protocol: v.IP, Src: s.Subnet},
+	w.add(pipeline.SvcFromPod, prioExternal, flow.Match{Protocol: v.IP, Src: s.Subnet},
 		track(claims.ZoneServices, pipeline.SvcExternalConntrack))
-	w.add(pipeline.SvcClassifier, prioWorld, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: s.Subnet},
+	w.add(pipeline.SvcClassifier, prioExternal, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: s.Subnet},
 		track(claims.ZoneServices, pipeline.SvcIngressClassifier))
 	w.serveExternal(s)
 	// The kernel translates a client's ICMP error only with commit.
@@ -247,9 +247,9 @@ func (w *serviceBridge) serveExternal(s *node.Stack) {
 		flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: node.HostPrefix(s.Join.Addr())}, replies)
 	w.add(pipeline.SvcClassifier, prioSelf,
 		flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: node.HostPrefix(s.MasqOVN)}, replies)
-	w.add(pipeline.SvcUnSNAT, prioOutside, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside},
+	w.add(pipeline.SvcUnSNAT, prioExternalConn, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside},
 		flow.SetEthDstByCT{}, track(claims.ZoneServices, pipeline.SvcExternalReply))
-	w.add(pipeline.SvcExternalConntrack, prioOutside, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside},
+	w.add(pipeline.SvcExternalConntrack, prioExternalConn, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside},
 		flow.SetEthDstByCT{}, flow.Resubmit{Table: pipeline.SvcExternalReply})
 	w.replies(v)
 	w.nodeReplies(s)
@@ -269,24 +269,24 @@ func (w *serviceBridge) serveExternal(s *node.Stack) {
 		} else {
 			known := m
 			known.CTMark = claims.CTMarkOutside
-			w.add(pipeline.SvcSNAT, prioOutside, known, toL3...)
+			w.add(pipeline.SvcSNAT, prioExternalConn, known, toL3...)
 			for _, r := range s.Cluster {
 				pods := m
 				pods.Dst = r
 				// The host forwards them: see node.ChainForwarded.
 				w.add(pipeline.SvcClassifier, prioTo, pods, toService)
-				w.add(pipeline.SvcServiceLB, prioStray+1, pods, flow.Resubmit{Table: pipeline.SvcEgressClassifier})
+				w.add(pipeline.SvcServiceLB, prioNoService+1, pods, flow.Resubmit{Table: pipeline.SvcEgressClassifier})
 				w.add(pipeline.SvcSNAT, prioTo, pods,
 					append([]flow.Action{commitSNAT(s.Join.Addr(), true)}, toL3...)...)
 			}
-			w.add(pipeline.SvcSNAT, prioWorld, m,
+			w.add(pipeline.SvcSNAT, prioExternal, m,
 				append([]flow.Action{commitSNAT(s.MasqOVN, true)}, w.toHost(flow.InPort{})...)...)
 		}
 		if s.Family == cluster.IPv4 { // over IPv6, OVN sends no errors beyond its own networks
 			// On the kernel datapath, errors that this node's OVN sends pass conntrack with their
 			// actions one by one, so that the result of conntrack is lost. So the next node reports
 			// that the TTL has expired.
-			w.add(pipeline.SvcL3Forwarding, prioStray, flow.Match{InPort: port, Protocol: v.IP, TTL: 1},
+			w.add(pipeline.SvcL3Forwarding, prioNoService, flow.Match{InPort: port, Protocol: v.IP, TTL: 1},
 				flow.SetTTL{TTL: 2}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 		}
 	}
@@ -334,7 +334,7 @@ func (w *serviceBridge) trackEndpoints(from netip.Prefix) {
 // pod adds the flows of a pod's port. The pod may send only from its own addresses. OVN could not
 // check this, because replies get a Service's address before they reach OVN.
 func (w *serviceBridge) pod(p *cluster.Pod) {
-	if has, _ := w.AddressOf(p); has == "" { // the problem is reported with the pod's rows of OVN
+	if address, _ := w.AddressOf(p); address == "" { // the problem is reported with the pod's rows of OVN
 		return
 	}
 	w.owner = p.Owner
@@ -386,9 +386,9 @@ func (w *serviceBridge) allowLinkLocal(from flow.Match, out flow.Action) {
 	m := from
 	m.Protocol, m.Src = flow.IPv6, node.HostPrefix(link)
 	w.add(pipeline.SvcClassifier, prioFrom, m, flow.Resubmit{Table: pipeline.SvcFromPod})
-	ask := flow.Match{InPort: from.InPort, Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1,
+	solicitation := flow.Match{InPort: from.InPort, Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1,
 		LinkAddr: from.EthSrc}
-	w.add(pipeline.SvcNDSecurity, prioTo, ask, flow.Resubmit{Table: pipeline.SvcNeighborDiscovery})
+	w.add(pipeline.SvcNDSecurity, prioTo, solicitation, flow.Resubmit{Table: pipeline.SvcNeighborDiscovery})
 	w.allowAdvertisements(from, link)
 }
 

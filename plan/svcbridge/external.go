@@ -18,7 +18,7 @@ import (
 func (w *serviceBridge) replies(v node.Vocabulary) {
 	toClient := func(state flow.CTState) {
 		m := flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside, CTState: state}
-		w.add(pipeline.SvcServiceConntrack, prioOutside+1, m, flow.SetEthDstByCT{},
+		w.add(pipeline.SvcServiceConntrack, prioExternalConn+1, m, flow.SetEthDstByCT{},
 			flow.Resubmit{Table: pipeline.SvcExternalReply})
 	}
 	// Not by +snat alone: where two connections would have the same addresses and ports, the kernel
@@ -30,17 +30,17 @@ func (w *serviceBridge) replies(v node.Vocabulary) {
 	w.add(pipeline.SvcServiceConntrack, prioSelf, reply, flow.Resubmit{Table: pipeline.SvcEgressClassifier})
 	for _, port := range w.externalPorts() {
 		reply.InPort = port
-		w.add(pipeline.SvcServiceConntrack, prioOutside, reply, flow.Drop{})
+		w.add(pipeline.SvcServiceConntrack, prioExternalConn, reply, flow.Drop{})
 	}
 }
 
-// nodeReplies returns replies to connections of the node itself to the gateway bridge. That
-// bridge sends packets here if the destination is a Service port at the node's address.
+// nodeReplies sends replies to the node's own connections back to the gateway bridge, which sent
+// them here because their destination is a Service port at the node's address.
 func (w *serviceBridge) nodeReplies(s *node.Stack) {
 	if w.HasExternalClients() {
 		m := flow.Match{InPort: claims.ExternalPatch, Protocol: node.Vocab(s.Family).IP, CTMark: claims.CTMarkNode}
 		m.CTState.Set = flow.CTTrk // also what conntrack calls invalid: the gateway bridge decides
-		w.add(pipeline.SvcServiceConntrack, prioOutside+3, m, flow.InPort{})
+		w.add(pipeline.SvcServiceConntrack, prioExternalConn+3, m, flow.InPort{})
 	}
 }
 
@@ -131,29 +131,29 @@ func (w *serviceBridge) externalClients(s *node.Stack, toL3 []flow.Action) {
 	m := flow.Match{InPort: claims.ExternalPatch, Protocol: v.IP}
 	invalid, related := m, m
 	invalid.CTState.Set, related.CTState.Set = flow.CTTrk|flow.CTInv, flow.CTTrk|flow.CTRel
-	w.add(pipeline.SvcServiceConntrack, prioOutside+2, invalid, flow.Drop{})
+	w.add(pipeline.SvcServiceConntrack, prioExternalConn+2, invalid, flow.Drop{})
 	// A client that has lost a connection may begin one from the same port. The endpoint's reply to
 	// such a SYN makes the client end the old connection (RFC 9293, 3.5.2).
 	invalid.Protocol, invalid.TCPFlags = v.L4[cluster.TCP], flow.SYN
 	invalid.CTState.Set |= flow.CTDnat
-	w.add(pipeline.SvcServiceConntrack, prioOutside+3, invalid, flow.Resubmit{Table: pipeline.SvcEgressClassifier})
+	w.add(pipeline.SvcServiceConntrack, prioExternalConn+3, invalid, flow.Resubmit{Table: pipeline.SvcEgressClassifier})
 
 	keep := m // policy Local: there is no second zone
 	keep.CTMark = claims.CTMarkOutside
 	record := flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkOutside, EthSrc: true}
-	w.add(pipeline.SvcSNAT, prioOutside, keep, toL3...)
+	w.add(pipeline.SvcSNAT, prioExternalConn, keep, toL3...)
 	for _, mac := range w.nextHopMACs(s) {
 		keep.EthSrc = mac
-		w.add(pipeline.SvcSNAT, prioOutside+1, keep, append([]flow.Action{record}, toL3...)...)
+		w.add(pipeline.SvcSNAT, prioExternalConn+1, keep, append([]flow.Action{record}, toL3...)...)
 	}
 	keep.EthSrc, keep.CTState = cluster.MAC{}, related.CTState
-	w.add(pipeline.SvcSNAT, prioOutside+2, keep, toL3...)
+	w.add(pipeline.SvcSNAT, prioExternalConn+2, keep, toL3...)
 
 	toHost := w.toHost(flow.Output{Port: claims.ServiceHost})
 	for _, r := range s.Cluster {
 		w.recordMAC(s, r, prioTo, s.Join.Addr(), toL3)
 	}
-	w.recordMAC(s, netip.Prefix{}, prioWorld, s.MasqOVN, toHost)
+	w.recordMAC(s, netip.Prefix{}, prioExternal, s.MasqOVN, toHost)
 }
 
 // recordMAC adds the flows for endpoints in a range. Their connections have a second source.

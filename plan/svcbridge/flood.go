@@ -66,6 +66,6 @@ func (w *serviceBridge) neighborDiscovery() {
 		w.add(pipeline.SvcFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1},
 			flow.Resubmit{Table: pipeline.SvcNDSecurity})
 	}
-	ask := flow.Match{Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1, NoLinkAddr: true}
-	w.add(pipeline.SvcNDSecurity, prioTo, ask, flow.Resubmit{Table: pipeline.SvcNeighborDiscovery})
+	solicitation := flow.Match{Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1, NoLinkAddr: true}
+	w.add(pipeline.SvcNDSecurity, prioTo, solicitation, flow.Resubmit{Table: pipeline.SvcNeighborDiscovery})
 }

@@ -17,7 +17,7 @@ import (
 func addExternalAddress(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 	recordNodeConnections(b, x, vip)
 	m, to := service.Match(x, flow.Match{}, vip), []flow.Action{flow.Output{Port: claims.ServicesPatch}}
-	if x.Protocol != cluster.TCP && podsBehind(x) { // TCP learns the packet size from the pod
+	if x.Protocol != cluster.TCP && hasPodEndpoints(x) { // TCP learns the packet size from the pod
 		to = []flow.Action{flow.MarkLonger{Length: uint16(b.Env.Config.MTU + ethernetHeader)},
 			flow.Resubmit{Table: pipeline.GatewayServiceMTU}}
 	}
@@ -33,10 +33,10 @@ func addExternalAddress(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 	b.Add(pipeline.GatewayServices, node.PrioSourceDenied, m, flow.Drop{})
 }
 
-// podsBehind reports whether pods are among the endpoints of external clients. Only then is the
-// pods' MTU that of the path: a client that is another node's host uses the MTU that it learns for
-// all its packets to this node.
-func podsBehind(x *service.Front) bool {
+// hasPodEndpoints reports whether pods are among the endpoints of external clients. Only then does
+// the pods' MTU limit the path. It must not be reported otherwise: a client that is another node's
+// host uses the MTU that it learns for all its packets to this node.
+func hasPodEndpoints(x *service.Front) bool {
 	to := x.Cluster
 	if x.ExternalLocal {
 		to = x.LocalPods
@@ -97,9 +97,9 @@ func recordNodeConnections(b *node.Bridge, x *service.Front, at netip.AddrPort) 
 	}
 }
 
-// nodeConnectionTables adds the flows that record these connections. Packets from
-// claims.ServiceBridge are replies of the Service. A reply of the host itself, such as to a packet
-// too long for pods, is not recorded: an external client began that connection.
+// nodeConnectionTables adds the flows that record the connections of recordNodeConnections. Packets
+// from claims.ServiceBridge are replies of the Service. A reply of the host itself, such as to a
+// packet too long for pods, is not recorded: an external client began that connection.
 func nodeConnectionTables(b *node.Bridge, s *node.Stack) {
 	ip := node.Vocab(s.Family).IP
 	b.Add(pipeline.GatewayNodePortSource, node.PrioKnown, flow.Match{InPort: claims.ServicesPatch, Protocol: ip},

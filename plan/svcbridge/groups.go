@@ -44,8 +44,8 @@ func (w *serviceBridge) group(x *service.Front, variant uint8, to []netip.AddrPo
 	if _, made := w.Groups.Get(k); !made {
 		if len(to) > flow.MaxBuckets {
 			w.problem(x,
-				"%d of %d endpoints get connections of this node's clients, on each node others: Open vSwitch has "+
-					"no room for more in a group", flow.MaxBuckets, len(to))
+				"%d of %d endpoints get connections of this node's clients, others on each node: a group of Open "+
+					"vSwitch has no more buckets", flow.MaxBuckets, len(to))
 			to = sampleEndpoints(w.Env, to)
 		}
 		g := bucketsOf(x, k, variant, to)

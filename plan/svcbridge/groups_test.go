@@ -14,7 +14,7 @@ import (
 
 // Each node chooses other endpoints for a full group: each is chosen by some node, none by many
 // more than another. A removed endpoint changes at most one choice on each node.
-func TestSomeEndpoints(t *testing.T) {
+func TestSampleEndpoints(t *testing.T) {
 	const nodes = 100
 	var all []netip.AddrPort
 	for i := range 5000 {

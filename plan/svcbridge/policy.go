@@ -17,8 +17,9 @@ import (
 
 // Policies plans the enforcement of Policies for the pods of a node: egress where the client is,
 // ingress where the server is, both after a Service has chosen its endpoint and before the
-// connection is committed. Every packet of a connection's original direction is judged, so a change
-// also reaches open connections. Replies pass, except those of a connection marked as denied.
+// connection is committed. Every packet of a connection's original direction is checked, so a
+// change also affects open connections. Replies pass, except those of a connection marked as
+// denied.
 //
 // A pod that no Policy selects has no flow here.
 type Policies struct {
@@ -139,8 +140,8 @@ func (p *Policies) reportLimits(env *node.Env, d *netpolicy.Delta) {
 			}
 			p.problems[memberKey{m.Direction, m.Place, m.Prefix}] = cluster.Problem{
 				Owner: cluster.NodeOwner(env.Node.Name),
-				Message: fmt.Sprintf("%s is a peer in %d different selectors of policies; %s: Open vSwitch has no room "+
-					"for more than %d in a flow", m.Prefix, n, effect, flow.MaxConjunctions),
+				Message: fmt.Sprintf("%s is a peer in %d different selectors of policies; %s: a flow of Open vSwitch "+
+					"can be in %d conjunctions at most", m.Prefix, n, effect, flow.MaxConjunctions),
 			}
 		}
 	}
@@ -184,8 +185,9 @@ func (t *direction) tier(x cluster.PolicyTier) uint8 {
 	return t.rules
 }
 
-// after returns the table for packets of a Profile that no rule of the tiers up to one decides.
-func (t *direction) after(tier cluster.PolicyTier, p *netpolicy.Profile) uint8 {
+// nextTable returns the table for packets of a Profile that no rule of this tier or an earlier one
+// decides.
+func (t *direction) nextTable(tier cluster.PolicyTier, p *netpolicy.Profile) uint8 {
 	for tier++; tier <= cluster.TierBaseline; tier++ {
 		if tier == cluster.TierNetworkPolicy && p.Isolated || tier != cluster.TierNetworkPolicy && len(p.In(tier)) > 0 {
 			return t.tier(tier)
@@ -358,7 +360,7 @@ func (w *serviceBridge) trackForPolicies(s *node.Stack, p *cluster.Pod, to flow.
 	if !slices.Contains(p.Extra, a) {
 		return
 	}
-	w.add(pipeline.SvcClassifier, prioWorld, to, track(claims.ZoneServices, pipeline.SvcIngressClassifier))
-	w.add(pipeline.SvcFromPod, prioWorld, flow.Match{InPort: portOf(p), Protocol: to.Protocol, Src: to.Dst},
+	w.add(pipeline.SvcClassifier, prioExternal, to, track(claims.ZoneServices, pipeline.SvcIngressClassifier))
+	w.add(pipeline.SvcFromPod, prioExternal, flow.Match{InPort: portOf(p), Protocol: to.Protocol, Src: to.Dst},
 		track(claims.ZoneServices, pipeline.SvcExternalConntrack))
 }

@@ -10,8 +10,8 @@ import (
 	"hairpin/plan/node"
 )
 
-// profile adds the flows of a Profile. Of a rule for a set of peers, the peer is the first clause
-// of a conjunction, and Profile with port is the second.
+// profile adds the flows of a Profile. A rule for a set of peers is a conjunction: its first clause
+// is the peer, its second the Profile and the port.
 func (w *serviceBridge) profile(p *netpolicy.Profile) {
 	t := &policyTables[p.Direction]
 	w.tiers(t, p)
@@ -28,7 +28,7 @@ func (w *serviceBridge) profile(p *netpolicy.Profile) {
 		case r.Action == cluster.Deny:
 			do = resubmit(pipeline.SvcPolicyDrop)
 		case r.Action == cluster.Pass:
-			do = resubmit(t.after(r.Tier, p))
+			do = resubmit(t.nextTable(r.Tier, p))
 		case r.Tier == cluster.TierNetworkPolicy:
 			any = prioAny
 		}
@@ -63,12 +63,12 @@ func (w *serviceBridge) profile(p *netpolicy.Profile) {
 // need no flow for that, and their packets are compared with no rule of another tier.
 func (w *serviceBridge) tiers(t *direction, p *netpolicy.Profile) {
 	w.owner = cluster.NodeOwner(w.Node.Name)
-	if first := t.after(0, p); first != t.rules {
+	if first := t.nextTable(0, p); first != t.rules {
 		w.add(t.conntrack, prioFrom, flow.Match{Profile: p.ID}, resubmit(first))
 	}
 	for _, tier := range []cluster.PolicyTier{cluster.TierAdmin, cluster.TierBaseline} {
 		if len(p.In(tier)) > 0 {
-			w.add(t.tier(tier), prioNext, flow.Match{Profile: p.ID}, resubmit(t.after(tier, p)))
+			w.add(t.tier(tier), prioNext, flow.Match{Profile: p.ID}, resubmit(t.nextTable(tier, p)))
 		}
 	}
 }

@@ -33,13 +33,13 @@ func (p *Shared) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, agai
 		return gone, come
 	}
 	before, after := newServiceBridge(env), newServiceBridge(env)
-	touched := map[netip.Addr]bool{}
+	changed := map[netip.Addr]bool{}
 	count := func(list []*admission.Frontend, by int) {
 		for _, f := range list {
 			singleAddresses(env, f, func(a netip.Addr, vip bool) {
 				u := p.refs[a]
-				if !touched[a] {
-					touched[a] = true
+				if !changed[a] {
+					changed[a] = true
 					before.trackAddress(a, u)
 				}
 				if vip {
@@ -53,14 +53,14 @@ func (p *Shared) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, agai
 	}
 	count(c.Frontends.Gone, -1)
 	count(c.Frontends.Come, 1)
-	for a := range touched {
+	for a := range changed {
 		after.trackAddress(a, p.refs[a])
 		if p.refs[a] == (refs{}) {
 			delete(p.refs, a)
 		}
 	}
 	if again || len(c.Pods.Gone)+len(c.Pods.Come) > 0 {
-		gone, p.pods = p.pods, podsPortRow(env)
+		gone, p.pods = p.pods, podsPortState(env)
 		come = p.pods
 	}
 	return datapath.Union(gone, datapath.State{Bridge: before.State}),
@@ -106,17 +106,18 @@ func (w *serviceBridge) trackAddress(a netip.Addr, u refs) {
 	}
 }
 
-// podsPortRow plans the node switch's port for the pods, and the pods that have extra addresses.
-func podsPortRow(e *node.Env) datapath.State {
+// podsPortState plans the node switch's port for the pods, and the flows that output to several
+// pods: multicast, and requests for extra addresses.
+func podsPortState(e *node.Env) datapath.State {
 	port := &nb.SwitchPort{Name: podsPort(e.Node.Name), Switch: e.Node.Name, Owner: cluster.NodeOwner(e.Node.Name)}
 	extra := map[netip.Addr][]string{}
 	var flooded []*cluster.Pod
 	for _, p := range e.Pods {
-		has, _ := e.AddressOf(p)
-		if has == "" {
+		address, _ := e.AddressOf(p)
+		if address == "" {
 			continue
 		}
-		port.Addresses = append(port.Addresses, has)
+		port.Addresses = append(port.Addresses, address)
 		flooded = append(flooded, p)
 		for _, a := range p.Extra {
 			extra[a] = append(extra[a], portOf(p))
