@@ -19,8 +19,8 @@ type Pod struct {
 	// ones, the first. Policies refer to them.
 	Ports []PodPort
 	// Extra are addresses, besides its own, that it may send from.
-	Extra []netip.Addr
-	Asks  []netip.Addr // requested as Extra
+	Extra          []netip.Addr
+	RequestedExtra []netip.Addr // requested as Extra
 	// Unread reports that the Pod's object is not known, so neither are its Labels and Ports. A
 	// policy may select it. Only an agent sets it, for pods of its own node.
 	Unread bool

@@ -6,8 +6,8 @@ import (
 
 // Limits of a ClusterNetworkPolicy (network-policy-api).
 const (
-	MostPriority = 1000 // the last of its priorities; the first is 0
-	MostRules    = 25   // of a direction
+	MaxPriority = 1000 // the last of its priorities; the first is 0
+	MaxRules    = 25   // of a direction
 )
 
 // PolicyTier is the step of the evaluation to which a Policy belongs. A packet passes the tiers in

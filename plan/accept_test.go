@@ -48,7 +48,7 @@ func servedAt(s datapath.State, vip string) []string {
 }
 
 // Of two Services that want the same, the older keeps it, whatever their names; then UIDs decide.
-func TestTheOlderKeepsWhatTwoWant(t *testing.T) {
+func TestOlderServiceWins(t *testing.T) {
 	const vip, nodeVIP = "192.0.2.7:80", "172.18.0.3:30080"
 	want := func(name string, i int, edit func(*cluster.Frontend)) *cluster.Frontend {
 		return edited(frontend(name, fmt.Sprintf("10.96.0.%d:80", i), 0, "10.244.1.3:8080"), edit)
@@ -109,7 +109,7 @@ func TestTheOlderKeepsWhatTwoWant(t *testing.T) {
 }
 
 // A Service's own cluster IP is rejected as its external address.
-func TestItsOwnClusterIP(t *testing.T) {
+func TestClusterIPAsOwnExternalIP(t *testing.T) {
 	for field, edit := range map[string]func(*cluster.Frontend){
 		"spec.externalIPs": external("10.96.0.1"), "status.loadBalancer.ingress": balanced("10.96.0.1"),
 	} {
@@ -132,7 +132,7 @@ func TestItsOwnClusterIP(t *testing.T) {
 
 // A Service's port at an external address that is the node's has priority over the NodePort of
 // another of its ports there.
-func TestItsOwnNodePort(t *testing.T) {
+func TestServicePortPrecedesOwnNodePort(t *testing.T) {
 	list := func(node uint16) []*cluster.Frontend {
 		outer := edited(frontend("web", "10.96.0.1:30080", 0, "10.244.1.3:8080"), external("172.18.0.3"))
 		if node == 0 { // one port is both
@@ -238,7 +238,7 @@ func ageless(f *cluster.Frontend) { f.Created, f.UID = time.Time{}, "" }
 
 // A secondary address of the host, such as one that moves, changes members of sets and load
 // balancers: these cost northd little.
-func TestHostAddressesAreMembers(t *testing.T) {
+func TestHostAddressesChangeOnlyMembers(t *testing.T) {
 	for _, mode := range modes {
 		n := nodeIn(mode)
 		n.HostAddresses = append(n.HostAddresses, prefix("172.20.0.7/32")) // the first one brings rows

@@ -119,7 +119,7 @@ func TestOnlyFramesForTheNodeAreServed(t *testing.T) {
 
 // External clients cannot use the masquerade addresses to which the host translates addresses of
 // Services.
-func TestMasqueradeAddressesAreTheHosts(t *testing.T) {
+func TestClientsCannotUseMasqueradeAddresses(t *testing.T) {
 	for mode, flows := range everyEngine {
 		w := demoIn(t, mode, flows)
 		for _, name := range []string{"podlocal", "keeppod"} {

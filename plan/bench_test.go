@@ -87,7 +87,7 @@ func BenchmarkPodAdded10k(b *testing.B) {
 }
 
 // A rejection for one Service makes no later change more expensive.
-func BenchmarkOneSliceChanged10kRefused(b *testing.B) {
+func BenchmarkOneSliceChanged10kRejected(b *testing.B) {
 	s := large(100, 10000, cluster.IPv4, cluster.IPv6)
 	for _, i := range []int{5, 6} {
 		edited(s.Frontends[2*i], external("192.0.2.7"))

@@ -156,9 +156,9 @@ func egressPolicies(s *cluster.Snapshot, node string) (list []string) {
 	return list
 }
 
-// TestEgressOfTwo: a pod that two EgressIPs select leaves, in each family, with an address of the
-// oldest that has one.
-func TestEgressOfTwo(t *testing.T) {
+// TestPodOfTwoEgressIPs: a pod that two EgressIPs select leaves, in each family, with an address of
+// the oldest that has one.
+func TestPodOfTwoEgressIPs(t *testing.T) {
 	s := snapshot(node("node-a", 1, 3), node("node-b", 2, 4), pod("node-a", "p", "10.244.1.3", "fd00:10:244:1::3"))
 	s.Namespaces = []*cluster.Namespace{{Name: "default"}}
 	on := func(name string, age int, addresses ...string) *cluster.EgressIP {

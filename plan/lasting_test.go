@@ -18,7 +18,7 @@ import (
 //   - Hosts translate them to the same address, and no UDP connection is ended.
 //   - No pod's open connection matches other flows.
 //   - The gateway router still translates connections to the proxy addresses.
-func TestNodePortWaysLast(t *testing.T) {
+func TestNodePortConnectionsOutlastChanges(t *testing.T) {
 	for mode, flows := range everyEngine {
 		before := demoIn(t, mode, flows)
 		for name, change := range map[string]func(*cluster.Frontend){

@@ -203,7 +203,7 @@ func withoutOther(s datapath.State, f flow.Protocol) datapath.State {
 }
 
 // IPv6 has everything that IPv4 has, in its own form.
-func TestMirror(t *testing.T) {
+func TestIPv6MirrorsIPv4(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) { testMirror(t, mode, false) })
 		t.Run(mode+", dgp", func(t *testing.T) { testMirror(t, mode, true) })

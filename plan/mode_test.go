@@ -77,7 +77,7 @@ func TestServicesAreElements(t *testing.T) {
 
 // A detached bridge uses nothing of the machine: no port, no borrowed address or route. Its only
 // flows are from and to the gateway router and the host.
-func TestDetachedLeavesTheWireAlone(t *testing.T) {
+func TestDetachedUsesNoUplink(t *testing.T) {
 	state, problems := plan.Node(snapshot(nodeIn(cluster.ModeDetached),
 		frontend("a", "10.96.0.1:80", 30001, "172.18.0.3:80")), "node-a")
 	if len(problems) > 0 {

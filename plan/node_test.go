@@ -93,7 +93,7 @@ func TestNodeThatCannotBePlanned(t *testing.T) {
 }
 
 // If the node lacks one IP version, it still has the other.
-func TestFamilyThatCannotBePlanned(t *testing.T) {
+func TestNodeWithoutOneFamily(t *testing.T) {
 	n := node("node-a", 1, 3)
 	n.Gateway.Addresses = n.Gateway.Addresses[:1]
 	state, problems := plan.Node(snapshot(n, frontend("a", "10.96.0.1:80", 0), frontend("a", "[fd00:10:96::1]:80", 0)),
@@ -167,7 +167,7 @@ func TestTunnelNeighbors(t *testing.T) {
 
 // The kernel sees the frames of a userspace switch's ports. It must ignore them, those of the
 // uplink and those of pods.
-func TestKernelIsDeaf(t *testing.T) {
+func TestKernelIgnoresUserspaceFrames(t *testing.T) {
 	for _, userspace := range []bool{false, true} {
 		a := node("node-a", 1, 3)
 		a.Gateway.Userspace = userspace
@@ -184,7 +184,7 @@ func TestKernelIsDeaf(t *testing.T) {
 }
 
 // The highest node ID has addresses and a tunnel key.
-func TestLargestNumber(t *testing.T) {
+func TestHighestNodeID(t *testing.T) {
 	state, problems := plan.Node(snapshot(node("node-a", 1, 3), func() *cluster.Node {
 		n := node("node-b", 2, 4)
 		n.ID = 32767

@@ -65,7 +65,7 @@ func TestManyServicesWithoutNodePorts(t *testing.T) {
 }
 
 // No Service loses its port while others are added and removed, whether these are older or younger.
-func TestNumbersStayWhileOthersComeAndGo(t *testing.T) {
+func TestProxyPortsStay(t *testing.T) {
 	objects := unnumbered(0, 6000) // so many that the first choice of hundreds is taken
 	p := plan.NewPlanner()
 	ports := func(objects []any) map[string]netip.AddrPort {
@@ -99,7 +99,7 @@ func TestNumbersStayWhileOthersComeAndGo(t *testing.T) {
 
 // The result of a Planner depends on the ports that it remembers, and on nothing else that it has
 // seen, even if few ports are left.
-func TestNumbersFollowFromServices(t *testing.T) {
+func TestProxyPortsFollowFromServices(t *testing.T) {
 	n := node("node-a", 1, 3)
 	all := unnumbered(0, 3000)
 	rapid.Check(t, func(t *rapid.T) {
@@ -127,7 +127,7 @@ func TestNumbersFollowFromServices(t *testing.T) {
 
 // Of two ports with one name, the first is served, also at external addresses: only it has a proxy
 // port. That stays so while the other one is added and removed.
-func TestNumberOfFirstNamed(t *testing.T) {
+func TestProxyPortOfFirstNamed(t *testing.T) {
 	first, second := unnumbered(0, 1)[0].(*cluster.Frontend), unnumbered(0, 1)[0].(*cluster.Frontend)
 	second.Port = 81
 	p, n := plan.NewPlanner(), node("node-a", 1, 3)

@@ -83,7 +83,7 @@ func TestRoutesToOtherNodesAreFew(t *testing.T) {
 
 // An added or removed node changes only members of address sets in OVN, which OVN handles
 // incrementally.
-func TestOVNKnowsNoOtherNode(t *testing.T) {
+func TestOtherNodesAreSetMembersInOVN(t *testing.T) {
 	alone, _ := plan.Node(snapshot(node("node-a", 1, 3)), "node-a")
 	with, _ := plan.Node(snapshot(node("node-a", 1, 3), node("node-b", 2, 4), node("node-c", 3, 5)), "node-a")
 	d := nb.Diff(with.NB, alone.NB)

@@ -36,7 +36,7 @@ func (p *Planner) IsolatedPods() (pods int) {
 	if p.last == nil {
 		return 0
 	}
-	for _, f := range p.last.indexed {
+	for _, f := range p.last.incrementals {
 		if f, ok := f.(interface{ SelectedPods() int }); ok {
 			pods += f.SelectedPods()
 		}
@@ -46,21 +46,21 @@ func (p *Planner) IsolatedPods() (pods int) {
 
 // planned is one result and its inputs.
 type planned struct {
-	snapshot *cluster.Snapshot
-	env      node.Env // with Pods, without Frontends: those are in services
-	services *admission.Registry
-	vetting  *trust.Vetting
-	base     datapath.State
-	indexed  []incremental
-	state    datapath.State
-	problems []cluster.Problem // all of:
+	snapshot     *cluster.Snapshot
+	env          node.Env // with Pods, without Frontends: those are in services
+	services     *admission.Registry
+	vetting      *trust.Vetting
+	base         datapath.State
+	incrementals []incremental
+	state        datapath.State
+	problems     []cluster.Problem // all of:
 
-	nodeProblems   []cluster.Problem
-	baseProblems   []cluster.Problem
-	podProblems    []cluster.Problem       // of pods with the same address
-	objectProblems map[cluster.Problem]int // of objects features, with the number of objects that have it
-	indexProblems  []cluster.Problem       // of incremental features
-	conflicts      []cluster.Problem       // with one, the State is not the union of its parts
+	nodeProblems        []cluster.Problem
+	baseProblems        []cluster.Problem
+	podProblems         []cluster.Problem       // of pods with the same address
+	objectProblems      map[cluster.Problem]int // of objects features, with the number of objects that have it
+	incrementalProblems []cluster.Problem       // of incremental features
+	conflicts           []cluster.Problem       // if there is one, the State is not the union of its parts
 }
 
 // Node computes the State of the node of that name. Its Problems are sorted and without duplicates.
@@ -92,8 +92,8 @@ func planAll(s *cluster.Snapshot, env node.Env, problems []cluster.Problem, keep
 	}
 	facts := admission.Facts{Node: env.Node, Vetted: env.Vetted, PodRanges: pods}
 	n := &planned{
-		snapshot: s, vetting: vetting, services: admission.New(facts, s.Frontends, keep), indexed: newIncrementals(),
-		nodeProblems: problems, objectProblems: map[cluster.Problem]int{},
+		snapshot: s, vetting: vetting, services: admission.New(facts, s.Frontends, keep),
+		incrementals: newIncrementals(), nodeProblems: problems, objectProblems: map[cluster.Problem]int{},
 	}
 	env.Pods, n.podProblems = podsOn(env.Node.Name, s.Pods)
 	n.env = env
@@ -113,11 +113,11 @@ func planAll(s *cluster.Snapshot, env node.Env, problems []cluster.Problem, keep
 		Frontends: cluster.Changes[admission.Frontend]{Come: env.Frontends},
 		Nodes:     cluster.Changes[cluster.Node]{Come: env.Peers},
 	}
-	for _, f := range n.indexed {
+	for _, f := range n.incrementals {
 		_, come := f.Update(s, &env, all, true)
 		parts = append(parts, come)
 	}
-	n.indexProblems = n.problemsOfIndexes()
+	n.incrementalProblems = n.problemsOfIncrementals()
 	state, conflicts := datapath.Merge(parts...)
 	for _, c := range slices.Concat(baseConflicts, conflicts) {
 		n.conflicts = append(n.conflicts, cluster.Problem{Owner: c.Lost, Message: c.Key + " is already wanted by " +
@@ -157,7 +157,7 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 	}
 	next := *env
 	next.Pods, next.RestrictedPorts, next.Vetted = n.env.Pods, n.env.RestrictedPorts, n.env.Vetted
-	nodes, hosts := n.nodes(s, &next)
+	peers, hosts := n.changedPeers(s, &next)
 	changed := changedServices(cluster.Compare(n.snapshot.Frontends, s.Frontends, (*cluster.Frontend).Compare))
 	services := n.services.Update(next.Vetted, hosts, changed, s.Frontends)
 	if !slices.Equal(service.RestrictedPorts(services.Gone), service.RestrictedPorts(services.Come)) {
@@ -171,15 +171,15 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 	pods := cluster.Compare(n.env.Pods, next.Pods, (*cluster.Pod).Compare)
 
 	before, after := n.env, next
-	before.Frontends, before.Pods, before.Peers = services.Gone, pods.Gone, nodes.Gone
-	after.Frontends, after.Pods, after.Peers = services.Come, pods.Come, nodes.Come
+	before.Frontends, before.Pods, before.Peers = services.Gone, pods.Gone, peers.Gone
+	after.Frontends, after.Pods, after.Peers = services.Come, pods.Come, peers.Come
 	gone, oldProblems := planObjects(before)
 	come, newProblems := planObjects(after)
 	oldProblems, newProblems = append(oldProblems, services.Solved...), append(newProblems, services.Found...)
 
 	again := !slices.Equal(n.env.RestrictedPorts, next.RestrictedPorts)
-	for _, f := range n.indexed {
-		out, in := f.Update(s, &next, node.Changes{Pods: pods, Frontends: services.Changes, Nodes: nodes}, again)
+	for _, f := range n.incrementals {
+		out, in := f.Update(s, &next, node.Changes{Pods: pods, Frontends: services.Changes, Nodes: peers}, again)
 		gone, come = datapath.Union(gone, out), datapath.Union(come, in)
 	}
 	if again {
@@ -195,10 +195,10 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 		return false
 	}
 	n.snapshot, n.env = s, next
-	indexProblems := n.problemsOfIndexes()
+	incrementalProblems := n.problemsOfIncrementals()
 	if again || !slices.Equal(oldProblems, newProblems) || !slices.Equal(n.podProblems, podProblems) ||
-		!slices.Equal(n.indexProblems, indexProblems) {
-		n.podProblems, n.indexProblems = podProblems, indexProblems
+		!slices.Equal(n.incrementalProblems, incrementalProblems) {
+		n.podProblems, n.incrementalProblems = podProblems, incrementalProblems
 		n.countProblems(oldProblems, -1)
 		n.countProblems(newProblems, 1)
 		n.listProblems()
@@ -206,9 +206,9 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 	return true
 }
 
-// nodes returns the peers whose relevant facts or acceptance changed, and the addresses whose owner
-// changed. It vets nodes only if a fact changed.
-func (n *planned) nodes(s *cluster.Snapshot,
+// changedPeers returns the peers whose relevant facts or acceptance changed, and the addresses
+// whose owner changed. It vets nodes only if a fact changed.
+func (n *planned) changedPeers(s *cluster.Snapshot,
 	next *node.Env) (c cluster.Changes[cluster.Node], hosts map[netip.Addr]string) {
 	c = cluster.Compare(n.snapshot.Nodes, s.Nodes, (*cluster.Node).Compare)
 	same := func(x, other *cluster.Node) bool {
@@ -272,9 +272,9 @@ func (n *planned) countProblems(problems []cluster.Problem, by int) {
 	}
 }
 
-// problemsOfIndexes returns the sorted problems that incremental features keep themselves.
-func (n *planned) problemsOfIndexes() (list []cluster.Problem) {
-	for _, f := range n.indexed {
+// problemsOfIncrementals returns the sorted problems of incremental features.
+func (n *planned) problemsOfIncrementals() (list []cluster.Problem) {
+	for _, f := range n.incrementals {
 		if f, ok := f.(interface{ Problems() []cluster.Problem }); ok {
 			list = append(list, f.Problems()...)
 		}
@@ -284,7 +284,7 @@ func (n *planned) problemsOfIndexes() (list []cluster.Problem) {
 
 // listProblems updates the list of all problems.
 func (n *planned) listProblems() {
-	all := slices.Concat(n.nodeProblems, n.baseProblems, n.podProblems, n.conflicts, n.indexProblems)
+	all := slices.Concat(n.nodeProblems, n.baseProblems, n.podProblems, n.conflicts, n.incrementalProblems)
 	for p := range n.objectProblems {
 		all = append(all, p)
 	}

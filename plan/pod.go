@@ -12,14 +12,14 @@ import (
 func podsOn(node string, all []*cluster.Pod) ([]*cluster.Pod, []cluster.Problem) {
 	var list []*cluster.Pod
 	var problems []cluster.Problem
-	has := map[netip.Addr]cluster.Owner{}
+	owners := map[netip.Addr]cluster.Owner{}
 	for _, p := range all {
 		if p.Node != node {
 			continue
 		}
 		free := true
 		for _, ip := range p.IPs {
-			if other, ok := has[ip]; ok {
+			if other, ok := owners[ip]; ok {
 				problems = append(problems,
 					cluster.Problem{Owner: p.Owner, Field: "status.podIPs", Message: ip.String() +
 						" is the address of " + other.String() + " already"})
@@ -30,12 +30,12 @@ func podsOn(node string, all []*cluster.Pod) ([]*cluster.Pod, []cluster.Problem)
 			continue
 		}
 		for _, ip := range p.IPs {
-			has[ip] = p.Owner
+			owners[ip] = p.Owner
 		}
 		list = append(list, p)
 	}
 	for i, p := range list {
-		taken := func(a netip.Addr) bool { o, ok := has[a]; return ok && o != p.Owner }
+		taken := func(a netip.Addr) bool { o, ok := owners[a]; return ok && o != p.Owner }
 		if !slices.ContainsFunc(p.Extra, taken) {
 			continue
 		}
@@ -45,7 +45,7 @@ func podsOn(node string, all []*cluster.Pod) ([]*cluster.Pod, []cluster.Problem)
 			if taken(a) {
 				problems = append(problems,
 					cluster.Problem{Owner: p.Owner, Field: annotation.Field(annotation.ExtraAddresses),
-						Message: a.String() + " is the address of " + has[a].String()})
+						Message: a.String() + " is the address of " + owners[a].String()})
 			} else {
 				c.Extra = append(c.Extra, a)
 			}

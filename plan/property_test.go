@@ -266,7 +266,7 @@ func sameMap[M any](a, b M) bool {
 
 // A rejection for one Service does not rewrite another's rows; nor does an address that moves
 // between other nodes.
-func TestRefusalsArePlannedAlone(t *testing.T) {
+func TestRejectionsArePlannedAlone(t *testing.T) {
 	s := large(3, 50, cluster.IPv4, cluster.IPv6)
 	for _, i := range []int{10, 20} {
 		s.Frontends[i].ExternalIPs = []netip.Addr{addr("192.0.2.7")}
@@ -331,7 +331,7 @@ func TestOrder(t *testing.T) {
 }
 
 // Invalid objects do not affect the state of others.
-func TestBadObjectsStopNobody(t *testing.T) {
+func TestInvalidObjectsDoNotAffectOthers(t *testing.T) {
 	good := snapshot(node("node-a", 1, 3), node("node-b", 2, 4), pod("node-a", "p", "10.244.1.3", "fd00:10:244:1::3"),
 		frontend("a", "10.96.0.1:80", 30001, "10.244.1.3:8080", "172.18.0.3:8080"),
 		frontend("a", "[fd00:10:96::1]:80", 30001, "[fd00:10:244:1::3]:8080"))

@@ -196,7 +196,7 @@ func TestFlowsLeaveOVNAlone(t *testing.T) {
 
 // With any Services, pods get the same endpoints from flows and groups as from OVN's load
 // balancers.
-func TestFlowsServeWhomBalancersServe(t *testing.T) {
+func TestFlowsServeAsLoadBalancers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawChurned(t)
 		for _, n := range s.Nodes {
@@ -259,7 +259,7 @@ func TestFlowsOfManyEndpoints(t *testing.T) {
 
 // Every group has its own ID, even if names have the same hash, and keeps it while others are added
 // and removed.
-func TestGroupsHaveTheirNumbers(t *testing.T) {
+func TestGroupIDsAreStable(t *testing.T) {
 	const count = 4000
 	s := byEngine(large(1, count, cluster.IPv4), "node-000", true)
 	for i, f := range s.Frontends { // the youngest come first by name

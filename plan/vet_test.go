@@ -36,8 +36,9 @@ func wayTo(s *cluster.Snapshot, node string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestLiesHurtTheLiarOnly: whatever a reports, c's path to b is the same, and c sends nothing to a.
-func TestLiesHurtTheLiarOnly(t *testing.T) {
+// TestFalseReportsAffectOnlyTheirNode: whatever a reports, c's path to b is the same, and c sends
+// nothing to a.
+func TestFalseReportsAffectOnlyTheirNode(t *testing.T) {
 	honest := threeNodes(func(*cluster.Node) {})
 	want := wayTo(honest, "b")
 	if !strings.Contains(want, "tun_src=172.18.0.3") || !strings.Contains(want, "nw_dst=10.244.3.0/24") ||
@@ -66,8 +67,8 @@ func TestLiesHurtTheLiarOnly(t *testing.T) {
 	}
 }
 
-// TestAddressesOfTheWorldAreNoNodes: such packets leave with the egress address.
-func TestAddressesOfTheWorldAreNoNodes(t *testing.T) {
+// TestExternalNodeAddressesAreNoNodes: such packets leave with the egress address.
+func TestExternalNodeAddressesAreNoNodes(t *testing.T) {
 	s := threeNodes(func(n *cluster.Node) {
 		n.HostAddresses = append(n.HostAddresses, prefix("8.8.8.8/32"), prefix("9.9.9.9/24"), prefix("172.18.0.77/16"))
 	})

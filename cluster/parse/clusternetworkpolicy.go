@@ -71,10 +71,10 @@ func ClusterNetworkPolicy(o *clusternetworkpolicy.ClusterNetworkPolicy) (*cluste
 		p.problem("spec.tier", "%q is neither Admin nor Baseline: in the tier Admin, rules that accept match "+
 			"nothing, and all others deny everything", spec.Tier)
 	}
-	if spec.Priority == nil || *spec.Priority < 0 || *spec.Priority > cluster.MostPriority {
+	if spec.Priority == nil || *spec.Priority < 0 || *spec.Priority > cluster.MaxPriority {
 		valid = false
 		p.problem("spec.priority", "is not a number from 0 to %d: rules that accept match nothing, and all others "+
-			"deny everything", cluster.MostPriority)
+			"deny everything", cluster.MaxPriority)
 	} else {
 		policy.Priority = int(*spec.Priority)
 	}
@@ -111,18 +111,18 @@ func (p *clusterNetworkPolicyParser) rules(field, list string, rules []clusterNe
 		}
 		out = append(out, rule)
 	}
-	if len(out) <= cluster.MostRules {
+	if len(out) <= cluster.MaxRules {
 		return out
 	}
 	action := cluster.Accept
-	for _, r := range out[cluster.MostRules-1:] {
+	for _, r := range out[cluster.MaxRules-1:] {
 		if r.Action != cluster.Accept {
 			action = cluster.Deny
 		}
 	}
-	p.problem(field, "has %d rules, more than %d: from rule %d on, %s", len(out), cluster.MostRules, cluster.MostRules,
+	p.problem(field, "has %d rules, more than %d: from rule %d on, %s", len(out), cluster.MaxRules, cluster.MaxRules,
 		whenClosed(action))
-	return append(out[:cluster.MostRules-1:cluster.MostRules-1], failClosed(action))
+	return append(out[:cluster.MaxRules-1:cluster.MaxRules-1], failClosed(action))
 }
 
 func parseAction(text string) (cluster.PolicyAction, error) {
@@ -176,8 +176,8 @@ func parseClusterRule(list string, r *clusterNetworkPolicyRule) (rule cluster.Po
 			bad(at+fieldOf(fields), "%v", err)
 			continue
 		}
-		if blocks += len(peer.Blocks); blocks > MostBlocks {
-			bad(at, "the networks of the rule are more than %d", MostBlocks)
+		if blocks += len(peer.Blocks); blocks > MaxBlocks {
+			bad(at, "the networks of the rule are more than %d", MaxBlocks)
 			break
 		}
 		rule.Peers = append(rule.Peers, peer)

@@ -14,9 +14,9 @@ import (
 	"hairpin/cluster"
 )
 
-// MostBlocks is the largest number of prefixes that the ipBlocks of one rule may have, without
+// MaxBlocks is the largest number of prefixes that the ipBlocks of one rule may have, without
 // those of their exceptions.
-const MostBlocks = 4096
+const MaxBlocks = 4096
 
 type networkPolicyParser struct{ objectParser }
 
@@ -79,7 +79,7 @@ func (p *networkPolicyParser) rule(field, list string, peers []networkingv1.Netw
 			}
 			continue
 		}
-		if b := p.ipBlock(at, &peers[i], MostBlocks-blocks); len(b) > 0 {
+		if b := p.ipBlock(at, &peers[i], MaxBlocks-blocks); len(b) > 0 {
 			r.Peers = append(r.Peers, cluster.PolicyPeer{Blocks: b})
 			blocks += len(b)
 		}
@@ -159,7 +159,7 @@ func (p *networkPolicyParser) ipBlock(field string, peer *networkingv1.NetworkPo
 	list, fits := subtract(nil, block, except, most)
 	if !fits {
 		p.problem(field+".ipBlock.except", "the ipBlocks of the rule, without their exceptions, are more than %d "+
-			"prefixes: this ipBlock admits nothing", MostBlocks)
+			"prefixes: this ipBlock admits nothing", MaxBlocks)
 		return nil
 	}
 	return list

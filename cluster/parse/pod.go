@@ -30,7 +30,7 @@ func Pod(o *corev1.Pod) (*cluster.Pod, []cluster.Problem) {
 		ips = []corev1.PodIP{{IP: o.Status.PodIP}} // a manifest; the API fills both
 	}
 	p := objectParser{owner: pod.Owner}
-	readAnnotation(&p, o.Annotations, annotation.ExtraAddresses, annotation.ParseExtraAddresses, &pod.Asks)
+	readAnnotation(&p, o.Annotations, annotation.ExtraAddresses, annotation.ParseExtraAddresses, &pod.RequestedExtra)
 	for i, ip := range ips {
 		a, err := cluster.ParseHostAddr(ip.IP)
 		if err != nil {

@@ -21,8 +21,8 @@ func (s *Store) setLoadBalancer(owner cluster.Owner, v *service, o *corev1.Servi
 
 // withAnnounced adds to the list of EgressIPs, per Service, the addresses that a node must
 // announce: those in the status of a pool, which only the controller writes. Annotations of a
-// Service would be no such record, because its owner may write them. Of several Services with an
-// address, it is the oldest's. An address of an EgressService is announced by its host.
+// Service are not trusted, because its owner may write them. If several Services have an address,
+// the oldest one announces it. An address of an EgressService is announced by its host.
 func (s *Store) withAnnounced(egressIPs []*cluster.EgressIP, pools []*cluster.Pool) []*cluster.EgressIP {
 	hosted := map[netip.Addr]bool{}
 	for _, e := range egressIPs {
@@ -87,7 +87,7 @@ func (s *Store) withAnnounced(egressIPs []*cluster.EgressIP, pools []*cluster.Po
 // announcedFor returns what is announced for a Service, without addresses; nil if the Service is
 // not there.
 func (s *Store) announcedFor(owner cluster.Owner) *cluster.EgressIP {
-	frontends := s.frontends.of[owner]
+	frontends := s.frontends.byOwner[owner]
 	if len(frontends) == 0 {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (s *Store) announcedFor(owner cluster.Owner) *cluster.EgressIP {
 
 // servedAt reports whether a Service is served at a load balancer address.
 func (s *Store) servedAt(owner cluster.Owner, a netip.Addr) bool {
-	return slices.ContainsFunc(s.frontends.of[owner],
+	return slices.ContainsFunc(s.frontends.byOwner[owner],
 		func(f *cluster.Frontend) bool { return slices.Contains(f.LoadBalancerIPs, a) })
 }
 
@@ -106,7 +106,7 @@ func (s *Store) completeAnnounced(e *cluster.EgressIP) {
 	slices.SortFunc(e.Addresses, netip.Addr.Compare)
 	slices.SortFunc(e.Assigned, cluster.Assignment.Compare)
 	slices.SortFunc(e.Previous, cluster.Assignment.Compare)
-	e.Service.OnlyOn = cluster.LocalNodes(s.frontends.of[e.Owner])
+	e.Service.OnlyOn = cluster.LocalNodes(s.frontends.byOwner[e.Owner])
 	if len(e.Service.Nodes.Requirements) == 0 {
 		e.Service.Announced.SkipsExcluded = slices.ContainsFunc(s.nodes.all(),
 			func(n *cluster.Node) bool { return !n.Excluded() && e.MayBeOn(n) })

@@ -165,7 +165,7 @@ func TestTooManyRules(t *testing.T) {
 			rules+`]}`)).Snapshot()
 		list := s.Policies[0].Ingress.Rules
 		last := list[len(list)-1]
-		if len(list) != cluster.MostRules || last.Action != want || last.AllPeers != (want == cluster.Deny) ||
+		if len(list) != cluster.MaxRules || last.Action != want || last.AllPeers != (want == cluster.Deny) ||
 			len(last.Peers) > 0 || len(list[0].Peers) != 1 || len(s.Problems) != 1 {
 			t.Errorf("%s: %d rules, the last is %+v, problems %v", action, len(list), last, s.Problems)
 		}
@@ -299,9 +299,9 @@ func FuzzClusterNetworkPolicy(f *testing.F) {
 			t.Fatalf("%d policies, %d namespaces", len(s.Policies), len(s.Namespaces))
 		}
 		p := s.Policies[0]
-		if p.Tier == cluster.TierNetworkPolicy || p.Priority < 0 || p.Priority > cluster.MostPriority ||
-			p.Ingress.Isolates || p.Egress.Isolates || len(p.Ingress.Rules) > cluster.MostRules ||
-			len(p.Egress.Rules) > cluster.MostRules {
+		if p.Tier == cluster.TierNetworkPolicy || p.Priority < 0 || p.Priority > cluster.MaxPriority ||
+			p.Ingress.Isolates || p.Egress.Isolates || len(p.Ingress.Rules) > cluster.MaxRules ||
+			len(p.Egress.Rules) > cluster.MaxRules {
 			t.Fatalf("%+v", p)
 		}
 		for _, x := range s.Problems {

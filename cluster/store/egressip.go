@@ -42,9 +42,9 @@ func (s *Store) markClaimed(egressIPs []*cluster.EgressIP, frontends []*cluster.
 		if &list[0] == &egressIPs[0] {
 			list = slices.Clone(egressIPs)
 		}
-		with := *e
-		with.Claimed, with.Routed = claims, routed
-		list[i] = &with
+		out := *e
+		out.Claimed, out.Routed = claims, routed
+		list[i] = &out
 	}
 	if !slices.EqualFunc(s.claimed, list,
 		func(e, f *cluster.EgressIP) bool {

@@ -29,7 +29,7 @@ func (s *Store) withServices(egressIPs []*cluster.EgressIP, problems *[]cluster.
 	}
 	list := slices.Clone(egressIPs) // Owners of kind EgressIP are before those of kind EgressService
 	for _, x := range all {
-		e, wrong := s.serve(x, oldest)
+		e, wrong := s.egressIPFor(x, oldest)
 		*problems = append(*problems, wrong...)
 		i, found := slices.BinarySearchFunc(s.withEgress, e, (*cluster.EgressIP).Compare)
 		if found && reflect.DeepEqual(s.withEgress[i], e) {
@@ -43,10 +43,10 @@ func (s *Store) withServices(egressIPs []*cluster.EgressIP, problems *[]cluster.
 	return s.withEgress
 }
 
-// serve makes an EgressIP of an EgressService, with the first address of each family at which the
-// Service is served. A shared address could be used to take over another Service's connections, so
-// only Services of one namespace can share one.
-func (s *Store) serve(x *parse.EgressServiceSpec,
+// egressIPFor makes an EgressIP of an EgressService, with the first address of each family at which
+// the Service is served. A shared address could be used to take over another Service's connections,
+// so only Services of one namespace can share one.
+func (s *Store) egressIPFor(x *parse.EgressServiceSpec,
 	oldest map[netip.Addr]*cluster.Frontend) (*cluster.EgressIP, []cluster.Problem) {
 	out := &cluster.EgressService{Host: x.Host, Table: x.Table}
 	e := &cluster.EgressIP{Owner: x.Owner, UID: x.UID, Created: x.Created, Service: out}
@@ -58,7 +58,7 @@ func (s *Store) serve(x *parse.EgressServiceSpec,
 	refuse := func(format string, args ...any) { problems.Add(x.Owner, "metadata.name", format, args...) }
 	served, local := false, false
 	var on []string
-	for _, f := range s.frontends.of[service] {
+	for _, f := range s.frontends.byOwner[service] {
 		for _, a := range f.LoadBalancerIPs {
 			served = true
 			switch h := oldest[a]; {

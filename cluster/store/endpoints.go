@@ -10,8 +10,8 @@ import (
 	"hairpin/cluster"
 )
 
-// maxPairs is the largest number of pairs of an endpoint and a port of a cluster IP, node or
-// external address that it serves, of a Service.
+// maxPairs limits a Service: the number of its addresses (cluster IP, NodePort, external addresses)
+// times the endpoints of each, for all ports.
 const maxPairs = 100_000
 
 // target identifies a Service port; the ports of slices with the same target belong to it.
@@ -39,9 +39,9 @@ func (v *service) sources() map[target][]source {
 	return out
 }
 
-// fill sets the endpoints of the Service's Frontends. Frontends with the same sources share one
-// list.
-func (v *service) fill(list []*cluster.Frontend) {
+// setBackends sets the endpoints of the Service's Frontends. Frontends with the same sources share
+// one list.
+func (v *service) setBackends(list []*cluster.Frontend) {
 	all, shared := v.sources(), map[string][]cluster.Backend{}
 	from, sizes := make([][]source, len(list)), make([]int, len(list))
 	for i, f := range list {
@@ -50,11 +50,11 @@ func (v *service) fill(list []*cluster.Frontend) {
 			sizes[i] += len(v.slices[s.slice].accepted)
 		}
 	}
-	room := roomForEach(list, sizes)
-	if room < math.MaxInt {
+	limit := limitPerFrontend(list, sizes)
+	if limit < math.MaxInt {
 		v.refused.Add(list[0].Owner, "spec.ports",
 			"the endpoints of all ports and addresses are more than %d: %d endpoints of each port are used", maxPairs,
-			room)
+			limit)
 	}
 	for i, f := range list {
 		for _, x := range v.slices {
@@ -64,14 +64,14 @@ func (v *service) fill(list []*cluster.Frontend) {
 		}
 		key := keyOf(from[i])
 		if _, ok := shared[key]; !ok {
-			shared[key] = v.endpoints(from[i], min(sizes[i], room))
+			shared[key] = v.endpoints(from[i], min(sizes[i], limit))
 		}
 		f.Backends = shared[key]
 	}
 }
 
-// roomForEach returns the largest number of endpoints that every Frontend may have.
-func roomForEach(list []*cluster.Frontend, sizes []int) int {
+// limitPerFrontend returns the largest number of endpoints that every Frontend may have.
+func limitPerFrontend(list []*cluster.Frontend, sizes []int) int {
 	fits := func(each int) bool {
 		pairs := 0
 		for i, f := range list {
@@ -93,17 +93,17 @@ func keyOf(list []source) string {
 	return string(key)
 }
 
-// endpoints returns the same as merge. If these are all endpoints of one slice, the slice gets the
-// same list, so that there is only one of both.
-func (v *service) endpoints(from []source, room int) []cluster.Backend {
+// endpoints returns the same as merge. If these are all endpoints of one slice, the slice shares
+// the list, which saves memory.
+func (v *service) endpoints(from []source, limit int) []cluster.Backend {
 	if len(from) != 1 {
-		return v.merge(from, room)
+		return v.merge(from, limit)
 	}
 	x, port := v.slices[from[0].slice], from[0].port
-	if x.port == port && len(x.Endpoints) == min(len(x.accepted), room) {
+	if x.port == port && len(x.Endpoints) == min(len(x.accepted), limit) {
 		return x.Endpoints
 	}
-	out := v.merge(from, room)
+	out := v.merge(from, limit)
 	if len(out) == len(x.Endpoints) {
 		x.Endpoints, x.accepted, x.port = out, out, port
 	}
@@ -111,16 +111,16 @@ func (v *service) endpoints(from []source, room int) []cluster.Backend {
 }
 
 // merge returns at most room endpoints, the fittest first, sorted and without duplicates.
-func (v *service) merge(from []source, room int) []cluster.Backend {
-	if room == 0 {
+func (v *service) merge(from []source, limit int) []cluster.Backend {
+	if limit == 0 {
 		return nil
 	}
-	out := make([]cluster.Backend, 0, room)
+	out := make([]cluster.Backend, 0, limit)
 	for fitness := fittest; fitness >= 0; fitness-- {
 		for _, s := range from {
 			for i := range v.slices[s.slice].accepted {
 				b := &v.slices[s.slice].accepted[i]
-				if len(out) < room && fitnessOf(b) == fitness {
+				if len(out) < limit && fitnessOf(b) == fitness {
 					out = append(out, *b)
 					out[len(out)-1].Port = s.port
 				}

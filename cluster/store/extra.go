@@ -9,18 +9,18 @@ import (
 	"hairpin/cluster/annotation"
 )
 
-// mostExtra is the largest number of extra addresses of a Pod: each needs flows for port security.
-const mostExtra = 16
+// maxExtra is the largest number of extra addresses of a Pod: each needs flows for port security.
+const maxExtra = 16
 
 // applyExtra gives Pods the extra addresses that they request and may have, and adds the reasons
 // for the rejected ones to denied. A Pod that requests none is returned unchanged.
 func (s *Store) applyExtra(pods []*cluster.Pod, denied *[]cluster.Problem) []*cluster.Pod {
-	if len(s.asking) == 0 {
+	if len(s.requestsExtra) == 0 {
 		return pods
 	}
 	out := slices.Clone(pods)
 	for i, p := range pods {
-		if len(p.Asks) == 0 {
+		if len(p.RequestedExtra) == 0 {
 			continue
 		}
 		allowed, problems := s.allowedExtra(p)
@@ -28,24 +28,24 @@ func (s *Store) applyExtra(pods []*cluster.Pod, denied *[]cluster.Problem) []*cl
 		if len(allowed) == 0 {
 			continue
 		}
-		if with := s.extended[p.Owner]; with != nil && equalsPlain(with, p) && slices.Equal(with.Extra, allowed) {
+		if with := s.withExtra[p.Owner]; with != nil && equalsPlain(with, p) && slices.Equal(with.Extra, allowed) {
 			out[i] = with
 			continue
 		}
 		with := *p
 		with.Extra = allowed
-		s.extended[p.Owner], out[i] = &with, &with
+		s.withExtra[p.Owner], out[i] = &with, &with
 	}
 	return out
 }
 
 // forgetExtra forgets the extra addresses of a Pod.
 func (s *Store) forgetExtra(o cluster.Owner) {
-	delete(s.asking, o)
-	delete(s.extended, o)
+	delete(s.requestsExtra, o)
+	delete(s.withExtra, o)
 }
 
-// equalsPlain reports whether p, without its extra addresses, equals q.
+// equalsPlain reports whether p without its extra addresses is deeply equal to q.
 func equalsPlain(p, q *cluster.Pod) bool {
 	without := *p
 	without.Extra = nil
@@ -55,14 +55,14 @@ func equalsPlain(p, q *cluster.Pod) bool {
 // allowedExtra splits the addresses that a Pod requests into allowed ones and problems.
 func (s *Store) allowedExtra(p *cluster.Pod) (allowed []netip.Addr, problems []cluster.Problem) {
 	var ranges []netip.Prefix
-	for _, n := range s.namespaces.of[cluster.NamespaceOwner(p.Owner.Namespace)] {
+	for _, n := range s.namespaces.byOwner[cluster.NamespaceOwner(p.Owner.Namespace)] {
 		ranges = n.ExtraRanges
 	}
-	for i, a := range p.Asks {
+	for i, a := range p.RequestedExtra {
 		why := s.guard.Extra(a)
 		switch {
-		case i >= mostExtra:
-			why = fmt.Sprintf("more than %d addresses", mostExtra)
+		case i >= maxExtra:
+			why = fmt.Sprintf("more than %d addresses", maxExtra)
 		case why == "" && !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) }):
 			why = fmt.Sprintf("%s is not within annotation %s of Namespace/%s", a, annotation.ExtraRanges,
 				p.Owner.Namespace)
@@ -77,7 +77,7 @@ func (s *Store) allowedExtra(p *cluster.Pod) (allowed []netip.Addr, problems []c
 		} else {
 			allowed = append(allowed, a)
 		}
-		if i >= mostExtra {
+		if i >= maxExtra {
 			break
 		}
 	}
@@ -86,7 +86,7 @@ func (s *Store) allowedExtra(p *cluster.Pod) (allowed []netip.Addr, problems []c
 
 // onNode reports whether an address is in the range of a node's pods.
 func (s *Store) onNode(node string, a netip.Addr) bool {
-	for _, n := range s.nodes.of[cluster.NodeOwner(node)] {
+	for _, n := range s.nodes.byOwner[cluster.NodeOwner(node)] {
 		if c := n.PodCIDR(cluster.FamilyOf(a)); c.IsValid() && c.Contains(a) {
 			return true
 		}

@@ -12,16 +12,16 @@ import (
 // values of one object are adjacent, and a new list reuses the old one's sections between changed
 // objects.
 type grouped[T any] struct {
-	owner func(T) cluster.Owner
-	same  func(a, b T) bool
-	of    map[cluster.Owner][]T
-	list  []T
-	stale map[cluster.Owner]bool // their values in list are outdated
+	owner   func(T) cluster.Owner
+	same    func(a, b T) bool
+	byOwner map[cluster.Owner][]T
+	list    []T
+	stale   map[cluster.Owner]bool // their values in list are outdated
 }
 
 // newGrouped returns a list of values that are the same if they are deeply equal.
 func newGrouped[T any](owner func(T) cluster.Owner) grouped[T] {
-	return grouped[T]{owner: owner, same: same[T], of: map[cluster.Owner][]T{}, stale: map[cluster.Owner]bool{}}
+	return grouped[T]{owner: owner, same: same[T], byOwner: map[cluster.Owner][]T{}, stale: map[cluster.Owner]bool{}}
 }
 
 // newGroupedValues returns a list of values that are the same if they are equal.
@@ -34,15 +34,15 @@ func newGroupedValues[T comparable](owner func(T) cluster.Owner) grouped[T] {
 // put replaces the values of an object, which must be in order. It keeps the old values if they are
 // the same.
 func (g *grouped[T]) put(o cluster.Owner, values []T) {
-	if slices.EqualFunc(g.of[o], values, g.same) {
+	if slices.EqualFunc(g.byOwner[o], values, g.same) {
 		return
 	}
 	g.stale[o] = true
 	if len(values) == 0 {
-		delete(g.of, o)
+		delete(g.byOwner, o)
 		return
 	}
-	g.of[o] = values
+	g.byOwner[o] = values
 }
 
 func (g *grouped[T]) changed() bool { return len(g.stale) > 0 }
@@ -55,7 +55,7 @@ func (g *grouped[T]) all() []T {
 	owners := slices.SortedFunc(maps.Keys(g.stale), cluster.Owner.Compare)
 	size := len(g.list)
 	for _, o := range owners {
-		size += len(g.of[o])
+		size += len(g.byOwner[o])
 	}
 	out, rest := make([]T, 0, size), g.list
 	for _, o := range owners {
@@ -64,7 +64,7 @@ func (g *grouped[T]) all() []T {
 		for len(rest) > 0 && g.owner(rest[0]) == o {
 			rest = rest[1:]
 		}
-		out = append(out, g.of[o]...)
+		out = append(out, g.byOwner[o]...)
 	}
 	g.stale = map[cluster.Owner]bool{} // a map that was cleared is as large as before
 	if g.list = slices.Clip(append(out, rest...)); len(g.list) == 0 {

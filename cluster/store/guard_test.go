@@ -61,7 +61,7 @@ func at(texts ...string) (list []netip.Addr) {
 	return list
 }
 
-func TestNobodyTakesAddressesOfTheCluster(t *testing.T) {
+func TestReservedAddressesAreRejected(t *testing.T) {
 	const good = "203.0.113.7"
 	for _, c := range []struct {
 		port       int32

@@ -175,9 +175,9 @@ func TestSourceRangesOfOneServiceAreLimited(t *testing.T) {
 	}
 }
 
-// BenchmarkCrowd makes a Snapshot of one Service with 3 000 ports and one slice of 1 000 endpoints,
-// and a second one when the slice changes.
-func BenchmarkCrowd(b *testing.B) {
+// BenchmarkLargeService makes a Snapshot of one Service with 3 000 ports and one slice of 1 000
+// endpoints, and a second one when the slice changes.
+func BenchmarkLargeService(b *testing.B) {
 	v, x := crowd(3000, 1000, false)
 	y := x.DeepCopy()
 	slices.Reverse(y.Endpoints)

@@ -247,9 +247,9 @@ func TestPolicySelectsInItsNamespace(t *testing.T) {
 	}
 }
 
-// TestMostBlocks: a rule has at most MostBlocks prefixes. The ipBlock that exceeds it admits
+// TestMaxBlocks: a rule has at most MaxBlocks prefixes. The ipBlock that exceeds it admits
 // nothing; the others of the rule, and other rules, apply.
-func TestMostBlocks(t *testing.T) {
+func TestMaxBlocks(t *testing.T) {
 	block := func(cidr string, except ...string) networkingv1.NetworkPolicyPeer {
 		return networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: cidr, Except: except}}
 	}
@@ -269,7 +269,7 @@ func TestMostBlocks(t *testing.T) {
 			sizes = append(sizes, len(p.Blocks))
 		}
 	}
-	if parse.MostBlocks != 4096 || !slices.Equal(sizes, []int{4096, 8}) {
+	if parse.MaxBlocks != 4096 || !slices.Equal(sizes, []int{4096, 8}) {
 		t.Errorf("%v prefixes", sizes)
 	}
 	want := []string{

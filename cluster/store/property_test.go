@@ -101,10 +101,10 @@ func key(o any) string {
 	return ""
 }
 
-// TestStoreForgetsTheWay: after any history of changes and Snapshots, the Store's Snapshot equals
-// that of a Store with only the last objects, in any order. Equal values of consecutive Snapshots
-// are the same pointers.
-func TestStoreForgetsTheWay(t *testing.T) {
+// TestSnapshotDoesNotDependOnHistory: after any history of changes and Snapshots, the Store's
+// Snapshot equals that of a Store with only the last objects, in any order. Equal values of
+// consecutive Snapshots are the same pointers.
+func TestSnapshotDoesNotDependOnHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, left := storeOf(), map[string]any{}
 		last := s.Snapshot()

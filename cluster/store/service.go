@@ -42,28 +42,28 @@ func (v *service) find(owner cluster.Owner) (int, bool) {
 }
 
 // frontends returns the ports with the slices' endpoints. It reuses a Frontend of old that is
-// equal, so that a reader can detect changes by pointer. A port of which the guard refuses nothing
-// is replaced by its Frontend, so that there is only one of both.
+// equal, so that a reader can detect changes by pointer. A port of which the guard rejects nothing
+// shares its Frontend, which saves memory.
 func (v *service) frontends(old []*cluster.Frontend, g *trust.Guard) []*cluster.Frontend {
 	var out []*cluster.Frontend
 	v.refused = cluster.Problems{}
 	for _, x := range v.slices {
 		x.applyGuard(g)
 	}
-	whole := make([]bool, len(v.ports))
+	unrestricted := make([]bool, len(v.ports))
 	for i, port := range v.ports {
 		f := new(*port)
 		f.Backends, f.Triggered = nil, time.Time{}
 		out = append(out, g.Admit(f, &v.refused))
-		whole[i] = out[i] == f
+		unrestricted[i] = out[i] == f
 	}
-	v.fill(out)
+	v.setBackends(out)
 	for i, f := range out {
 		at, found := slices.BinarySearchFunc(old, f, (*cluster.Frontend).Compare)
 		if found && equalFrontends(f, old[at]) {
 			out[i] = old[at]
 		}
-		if whole[i] {
+		if unrestricted[i] {
 			v.ports[i] = out[i]
 		}
 	}

@@ -55,8 +55,8 @@ type Store struct {
 	vetted         *trust.Vetted
 	nodeProblems   []cluster.Problem                   // of nodes
 	podProblems    map[cluster.Owner][]cluster.Problem // of Pods
-	asking         map[cluster.Owner]bool              // Pods that request extra addresses
-	extended       map[cluster.Owner]*cluster.Pod      // Pods with accepted extra addresses
+	requestsExtra  map[cluster.Owner]bool              // Pods that request extra addresses
+	withExtra      map[cluster.Owner]*cluster.Pod      // Pods with accepted extra addresses
 	claimed        []*cluster.EgressIP                 // the result of markClaimed in the last Snapshot
 	withEgress     []*cluster.EgressIP                 // claimed and those of EgressServices, if there are any
 	announced      []*cluster.EgressIP                 // withEgress and those of announced addresses, if there are any
@@ -88,8 +88,8 @@ func New(config cluster.Config) *Store {
 		stale:          map[cluster.Owner]bool{},
 		guardInputs:    map[cluster.Owner]bool{},
 		podProblems:    map[cluster.Owner][]cluster.Problem{},
-		asking:         map[cluster.Owner]bool{},
-		extended:       map[cluster.Owner]*cluster.Pod{},
+		requestsExtra:  map[cluster.Owner]bool{},
+		withExtra:      map[cluster.Owner]*cluster.Pod{},
 	}
 }
 
@@ -120,8 +120,8 @@ func (s *Store) Set(obj any) {
 		s.pods.put(owner, pods)
 		s.starting.put(owner, starting)
 		s.note(owner, problems)
-		if p != nil && len(p.Asks) > 0 {
-			s.asking[owner] = true
+		if p != nil && len(p.RequestedExtra) > 0 {
+			s.requestsExtra[owner] = true
 		} else {
 			s.forgetExtra(owner)
 		}
@@ -257,7 +257,7 @@ func (s *Store) note(owner cluster.Owner, problems []cluster.Problem) {
 // nothing that a later Set would change.
 func (s *Store) Snapshot() *cluster.Snapshot {
 	changed := s.last == nil || s.nodes.changed() || s.egressIPs.changed() || s.ranges.changed() || s.pools.changed()
-	moved := slices.Collect(maps.Keys(s.nodes.stale))
+	changedNodes := slices.Collect(maps.Keys(s.nodes.stale))
 	vetted := s.updateGuard(changed)
 	for owner := range s.stale {
 		s.refresh(owner, s.services[owner])
@@ -266,9 +266,9 @@ func (s *Store) Snapshot() *cluster.Snapshot {
 	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() ||
 		s.namespaces.changed() || s.egressServices.changed() || s.policies.changed() || s.loadBalancers.changed() ||
 		s.advertisements.changed() || s.frrs.changed() {
-		s.checkPodNodes(moved, &vetted)
+		s.checkPodNodes(changedNodes, &vetted)
 		policies := s.policies.all()
-		// and of Pods that request addresses, of EgressServices and of LoadBalancerPools
+		// the problems of policies here, then of pools, EgressServices and extra addresses
 		denied := samePriority(policies)
 		pools := s.vetPools(&denied)
 		egressIPs := s.withServices(s.markClaimed(s.egressIPs.all(), s.frontends.all()), &denied)
@@ -293,11 +293,11 @@ func (s *Store) Snapshot() *cluster.Snapshot {
 
 // checkPodNodes checks whether Pods have addresses of other nodes: Pods that changed, and Pods of
 // nodes that changed, also if only their address ranges did.
-func (s *Store) checkPodNodes(moved []cluster.Owner, vetted *trust.VettedChanges) {
+func (s *Store) checkPodNodes(changedNodes []cluster.Owner, vetted *trust.VettedChanges) {
 	check := func(o cluster.Owner) {
 		delete(s.podProblems, o)
-		for _, p := range s.pods.of[o] {
-			for _, n := range s.nodes.of[cluster.NodeOwner(p.Node)] {
+		for _, p := range s.pods.byOwner[o] {
+			for _, n := range s.nodes.byOwner[cluster.NodeOwner(p.Node)] {
 				if problems := s.vetted.ForeignAddresses(p, n); len(problems) > 0 {
 					s.podProblems[o] = problems
 				}
@@ -308,13 +308,13 @@ func (s *Store) checkPodNodes(moved []cluster.Owner, vetted *trust.VettedChanges
 		check(o)
 	}
 	nodes := vetted.NodesOfRanges(s.vetted)
-	for _, o := range moved {
+	for _, o := range changedNodes {
 		nodes[o.Name] = true
 	}
 	if len(nodes) == 0 {
 		return
 	}
-	for o, pods := range s.pods.of {
+	for o, pods := range s.pods.byOwner {
 		if nodes[pods[0].Node] && !s.pods.stale[o] {
 			check(o)
 		}
@@ -385,7 +385,7 @@ func (s *Store) refresh(owner cluster.Owner, v *service) {
 	} else {
 		delete(s.guardInputs, owner)
 	}
-	s.frontends.put(owner, v.frontends(s.frontends.of[owner], s.guard))
+	s.frontends.put(owner, v.frontends(s.frontends.byOwner[owner], s.guard))
 	s.note(owner, slices.Concat(v.problems, v.refused.List()))
 	for _, x := range v.slices {
 		switch {

@@ -74,8 +74,8 @@ func TestUnchangedStaysTheSame(t *testing.T) {
 	}
 }
 
-// TestAppendDoesNotReachIntoTheStore: a reader may append to a list of its Snapshot.
-func TestAppendDoesNotReachIntoTheStore(t *testing.T) {
+// TestAppendToSnapshotList: a reader may append to a list of its Snapshot.
+func TestAppendToSnapshotList(t *testing.T) {
 	s := storeOf(service("a", "10.96.0.1"), service("b", "10.96.0.2", ports()))
 	s.Set(service("c", "10.96.0.3", ports()))
 	first := s.Snapshot()
@@ -126,9 +126,9 @@ func TestProblemsGoWhenTheObjectIsGood(t *testing.T) {
 	want(t, s.Snapshot(), "web 10.96.0.1:80/tcp →")
 }
 
-// TestEqualLooksAtEveryField changes one field of a Frontend or Backend after the other. A change
+// TestEqualityReadsEveryField changes one field of a Frontend or Backend after the other. A change
 // of a field that equality ignores would go unnoticed.
-func TestEqualLooksAtEveryField(t *testing.T) {
+func TestEqualityReadsEveryField(t *testing.T) {
 	base := func() cluster.Frontend { return cluster.Frontend{Backends: []cluster.Backend{{}}} }
 	check := func(name string, change func(*cluster.Frontend)) {
 		f, g := base(), base()

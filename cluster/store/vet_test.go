@@ -30,9 +30,9 @@ func aged(name string, i int, edits ...func(*corev1.Node)) *corev1.Node {
 	return n
 }
 
-// TestLiesOfANode: no false claim of a node affects the others, and the problem names that node.
-// Its name comes first, so that order by name does not help.
-func TestLiesOfANode(t *testing.T) {
+// TestFalseClaimsOfANode: no false claim of a node affects the others, and the problem names that
+// node. Its name comes first, so that order by name does not help.
+func TestFalseClaimsOfANode(t *testing.T) {
 	ranges := func(list ...string) func(*corev1.Node) { return func(n *corev1.Node) { n.Spec.PodCIDRs = list } }
 	const hosts = "metadata.annotations[" + annotation.HostCIDRs + "]"
 	for _, c := range []struct {

@@ -51,27 +51,27 @@ func Addresses(s *cluster.Snapshot, rules Rules) []Decision {
 	a := newAssigner(s, rules)
 	for _, e := range a.byAge {
 		if e.Service != nil {
-			a.host(e, e.OnlyAnnounced()) // what stays counts as load of its node before others get one
+			a.assignHost(e, e.OnlyAnnounced()) // addresses that stay count as load first
 		}
 	}
 	for _, e := range a.byAge {
 		if e.OnlyAnnounced() && len(a.items[e]) == 0 {
-			a.host(e, false)
+			a.assignHost(e, false)
 		}
 	}
 	for _, e := range a.byAge {
 		if e.Service == nil {
-			a.keep(e, e.Assigned, (*egressNode).stays)
+			a.keep(e, e.Assigned, (*egressNode).usable)
 		}
 	}
 	for _, e := range a.byAge {
 		if e.Service == nil {
-			a.place(e)
+			a.assignNew(e)
 		}
 	}
 	out := make([]Decision, len(s.EgressIPs))
 	for i, e := range s.EgressIPs {
-		out[i] = a.outcome(e)
+		out[i] = a.decision(e)
 	}
 	return out
 }
@@ -89,15 +89,15 @@ func Successors(s *cluster.Snapshot, node string) map[netip.Addr]string {
 
 // assigner is the working state of Addresses.
 type assigner struct {
-	rules Rules
-	byAge []*cluster.EgressIP
-	nodes map[string]*egressNode
-	list  []*egressNode         // nodes that may have an address of some EgressIP, by name
-	whys  map[string]string     // by node, why it cannot have addresses now
-	hosts map[netip.Addr]string // InternalIPs, and the node of each
-	hops  []netip.Addr          // default gateways that the administrator configured
-	taken map[netip.Addr]*cluster.EgressIP
-	items map[*cluster.EgressIP][]cluster.Assignment
+	rules    Rules
+	byAge    []*cluster.EgressIP
+	nodes    map[string]*egressNode
+	list     []*egressNode         // nodes that may have an address of some EgressIP, by name
+	unusable map[string]string     // by node: why it cannot have addresses now; empty if it can
+	hosts    map[netip.Addr]string // InternalIPs, and the node of each
+	hops     []netip.Addr          // default gateways that the administrator configured
+	taken    map[netip.Addr]*cluster.EgressIP
+	items    map[*cluster.EgressIP][]cluster.Assignment
 
 	networked map[netip.Addr]bool // whether a node has a network of the address
 }
@@ -106,14 +106,14 @@ type assigner struct {
 type egressNode struct {
 	node     *cluster.Node
 	networks []cluster.Network // longest prefix first
-	why      string            // why it cannot have addresses now; empty if it can
+	unusable string            // why it cannot have addresses now; empty if it can
 	load     int
 }
 
 func newAssigner(s *cluster.Snapshot, rules Rules) *assigner {
 	a := &assigner{
 		rules: rules, byAge: slices.SortedFunc(slices.Values(s.EgressIPs), (*cluster.EgressIP).Older),
-		nodes: map[string]*egressNode{}, whys: map[string]string{}, hosts: map[netip.Addr]string{},
+		nodes: map[string]*egressNode{}, unusable: map[string]string{}, hosts: map[netip.Addr]string{},
 		hops:  s.Config.Gateway.NextHops,
 		taken: map[netip.Addr]*cluster.EgressIP{}, items: map[*cluster.EgressIP][]cluster.Assignment{},
 		networked: map[netip.Addr]bool{},
@@ -128,8 +128,8 @@ func newAssigner(s *cluster.Snapshot, rules Rules) *assigner {
 		if !n.Egress.Assignable && !unlabeled {
 			continue
 		}
-		c := &egressNode{node: n, networks: n.Networks(&s.Config), why: unusable(n, rules, vetted)}
-		a.whys[n.Name], a.nodes[n.Name] = c.why, c
+		c := &egressNode{node: n, networks: n.Networks(&s.Config), unusable: unusable(n, rules, vetted)}
+		a.unusable[n.Name], a.nodes[n.Name] = c.unusable, c
 		a.list = append(a.list, c)
 	}
 	return a
@@ -153,10 +153,11 @@ func unusable(n *cluster.Node, rules Rules, vetted *trust.Vetted) string {
 // notReachable may be wrong: if no other node can have them, such a node keeps its addresses.
 const notReachable = "is not reachable"
 
-// stays, leaves and silent are the states in which a node can have an address, the best first.
-func (c *egressNode) stays() bool  { return c.why == "" && !c.node.Egress.Leaving }
-func (c *egressNode) leaves() bool { return c.why == "" && c.node.Egress.Leaving }
-func (c *egressNode) silent() bool { return c.why == notReachable }
+// usable, draining and unreachable are the states in which a node can have an address, the best
+// first.
+func (c *egressNode) usable() bool      { return c.unusable == "" && !c.node.Egress.Leaving }
+func (c *egressNode) draining() bool    { return c.unusable == "" && c.node.Egress.Leaving }
+func (c *egressNode) unreachable() bool { return c.unusable == notReachable }
 
 // network returns a node's network for an address of an EgressIP.
 func (a *assigner) network(c *egressNode, e *cluster.EgressIP, x netip.Addr) (cluster.Network, bool) {
@@ -167,12 +168,12 @@ func (a *assigner) network(c *egressNode, e *cluster.EgressIP, x netip.Addr) (cl
 // serves reports whether the node can have the address at all, ready or not.
 func (a *assigner) serves(c *egressNode, e *cluster.EgressIP, x netip.Addr) bool {
 	n, ok := a.network(c, e, x)
-	return ok && x != n.Prefix.Addr() && x != broadcast(n.Prefix) && c.has(x) == ""
+	return ok && x != n.Prefix.Addr() && x != broadcast(n.Prefix) && c.ownUse(x) == ""
 }
 
-// has returns how the node itself uses the address, as it reports, or "". The report may be wrong:
-// it must not take the address from other nodes.
-func (c *egressNode) has(x netip.Addr) string {
+// ownUse returns how the node itself uses the address, as it reports, or "". The report may be
+// wrong: it must not take the address from other nodes.
+func (c *egressNode) ownUse(x netip.Addr) string {
 	switch {
 	case c.node.HasAddress(x):
 		return fmt.Sprintf("%s is an address of node %s itself", x, c.node.Name)
@@ -191,26 +192,26 @@ func broadcast(p netip.Prefix) netip.Addr {
 }
 
 // keep keeps an EgressIP's earlier assignments to nodes of a state, if they are still valid.
-func (a *assigner) keep(e *cluster.EgressIP, had []cluster.Assignment, is func(*egressNode) bool) {
+func (a *assigner) keep(e *cluster.EgressIP, had []cluster.Assignment, state func(*egressNode) bool) {
 	for _, x := range had {
 		c := a.nodes[x.Node]
-		if c != nil && is(c) && e.MayBeOn(c.node) && a.wanted(e, x.Address) && a.serves(c, e, x.Address) &&
+		if c != nil && state(c) && e.MayBeOn(c.node) && a.wanted(e, x.Address) && a.serves(c, e, x.Address) &&
 			a.free(e, c, x.Address, true) {
-			a.give(e, c, x.Address)
+			a.assign(e, c, x.Address)
 		}
 	}
 }
 
 // wanted reports whether an EgressIP can have an address at all.
 func (a *assigner) wanted(e *cluster.EgressIP, x netip.Addr) bool {
-	_, never := a.never(e, x)
+	_, never := a.rejects(e, x)
 	return !never && slices.Contains(e.Addresses, x)
 }
 
-// fit returns the nodes of a state that can have an address of an EgressIP.
-func (a *assigner) fit(e *cluster.EgressIP, x netip.Addr, is func(*egressNode) bool) (list []*egressNode) {
+// eligible returns the nodes of a state that can have an address of an EgressIP.
+func (a *assigner) eligible(e *cluster.EgressIP, x netip.Addr, state func(*egressNode) bool) (list []*egressNode) {
 	for _, c := range a.list {
-		if is(c) && e.MayBeOn(c.node) && a.serves(c, e, x) {
+		if state(c) && e.MayBeOn(c.node) && a.serves(c, e, x) {
 			list = append(list, c)
 		}
 	}
@@ -226,47 +227,47 @@ func (a *assigner) free(e *cluster.EgressIP, c *egressNode, x netip.Addr, share 
 	})
 }
 
-func (a *assigner) give(e *cluster.EgressIP, c *egressNode, x netip.Addr) {
+func (a *assigner) assign(e *cluster.EgressIP, c *egressNode, x netip.Addr) {
 	a.taken[x] = e
 	a.items[e] = append(a.items[e], cluster.Assignment{Address: x, Node: c.node.Name})
 	c.load++
 }
 
-// place assigns the unassigned addresses of an EgressIP, first those that fit the fewest nodes.
-func (a *assigner) place(e *cluster.EgressIP) {
+// assignNew assigns the unassigned addresses of an EgressIP, first those that fit the fewest nodes.
+func (a *assigner) assignNew(e *cluster.EgressIP) {
 	type want struct {
 		address netip.Addr
 		nodes   []*egressNode
 	}
 	var wants []want
 	for _, x := range e.Addresses {
-		if _, never := a.never(e, x); !never && a.taken[x] == nil {
-			wants = append(wants, want{x, a.fit(e, x, (*egressNode).stays)})
+		if _, never := a.rejects(e, x); !never && a.taken[x] == nil {
+			wants = append(wants, want{x, a.eligible(e, x, (*egressNode).usable)})
 		}
 	}
 	slices.SortStableFunc(wants, func(v, w want) int { return cmp.Compare(len(v.nodes), len(w.nodes)) })
 	for _, share := range []bool{false, true} {
 		for _, w := range wants {
-			a.least(e, w.address, w.nodes, share)
+			a.assignLeastLoaded(e, w.address, w.nodes, share)
 		}
 	}
 	if len(a.items[e]) == len(e.Addresses) {
 		return
 	}
 	// No other node is left: an address on a leaving node still works, whether it was there or not.
-	a.keep(e, e.Assigned, (*egressNode).leaves)
+	a.keep(e, e.Assigned, (*egressNode).draining)
 	for _, w := range wants {
-		a.least(e, w.address, a.fit(e, w.address, (*egressNode).leaves), true)
+		a.assignLeastLoaded(e, w.address, a.eligible(e, w.address, (*egressNode).draining), true)
 	}
 	if !e.Releases {
-		a.hold(e)
+		a.keepUnreachable(e)
 	}
 }
 
-// hold keeps a family's addresses on unreachable nodes if the EgressIP has no other one, or moves
-// them to such a node if they must leave theirs. Kubernetes decides: a node that is not Ready has
-// none.
-func (a *assigner) hold(e *cluster.EgressIP) {
+// keepUnreachable keeps a family's addresses on unreachable nodes if the EgressIP has no other
+// address of the family. If an address cannot stay on its node, it moves to another unreachable
+// node. Kubernetes has precedence over probes: a node that is not Ready has no addresses.
+func (a *assigner) keepUnreachable(e *cluster.EgressIP) {
 	var had []cluster.Assignment
 	for _, x := range e.Assigned {
 		if !slices.ContainsFunc(a.items[e],
@@ -274,16 +275,17 @@ func (a *assigner) hold(e *cluster.EgressIP) {
 			had = append(had, x)
 		}
 	}
-	a.keep(e, had, (*egressNode).silent)
+	a.keep(e, had, (*egressNode).unreachable)
 	for _, x := range had {
 		if a.wanted(e, x.Address) {
-			a.least(e, x.Address, a.fit(e, x.Address, (*egressNode).silent), true)
+			a.assignLeastLoaded(e, x.Address, a.eligible(e, x.Address, (*egressNode).unreachable), true)
 		}
 	}
 }
 
-// least assigns the address, if it is unassigned, to the node with the fewest addresses.
-func (a *assigner) least(e *cluster.EgressIP, x netip.Addr, nodes []*egressNode, share bool) {
+// assignLeastLoaded assigns the address, if it is unassigned, to the node with the fewest
+// addresses.
+func (a *assigner) assignLeastLoaded(e *cluster.EgressIP, x netip.Addr, nodes []*egressNode, share bool) {
 	var best *egressNode
 	for _, c := range nodes {
 		if a.free(e, c, x, share) && (best == nil || c.load < best.load) {
@@ -291,13 +293,13 @@ func (a *assigner) least(e *cluster.EgressIP, x netip.Addr, nodes []*egressNode,
 		}
 	}
 	if best != nil {
-		a.give(e, best, x)
+		a.assign(e, best, x)
 	}
 }
 
-// never returns why no node can have an address. An assigned address does not become a node's
+// rejects returns why no node can have an address. An assigned address does not become a node's
 // because the node reports it as its own.
-func (a *assigner) never(e *cluster.EgressIP, x netip.Addr) (string, bool) {
+func (a *assigner) rejects(e *cluster.EgressIP, x netip.Addr) (string, bool) {
 	if i := slices.IndexFunc(e.Claimed, func(c cluster.Claim) bool { return c.Address == x }); i >= 0 {
 		return fmt.Sprintf("%s is an address of %s, which is older", x, e.Claimed[i].By), true
 	}
@@ -311,21 +313,21 @@ func (a *assigner) never(e *cluster.EgressIP, x netip.Addr) (string, bool) {
 	return "", false
 }
 
-// outcome returns what was decided for an EgressIP.
-func (a *assigner) outcome(e *cluster.EgressIP) Decision {
+// decision returns what was decided for an EgressIP.
+func (a *assigner) decision(e *cluster.EgressIP) Decision {
 	out := Decision{EgressIP: e, Items: a.items[e]}
 	slices.SortFunc(out.Items, cluster.Assignment.Compare)
 	for _, x := range e.Addresses {
 		if a.taken[x] != e {
 			why := a.refusal
 			if e.Service != nil {
-				why = a.hostless
+				why = a.hostRefusal
 			}
 			out.Refused = append(out.Refused, why(e, x))
 		}
 	}
 	for _, x := range out.Items {
-		if why := a.whys[x.Node]; why != "" {
+		if why := a.unusable[x.Node]; why != "" {
 			out.Refused = append(out.Refused, Refusal{x.Address, ReasonNoNode,
 				fmt.Sprintf("%s is on node %s, which %s: no other node is eligible", x.Address, x.Node, why)})
 		}
@@ -335,34 +337,34 @@ func (a *assigner) outcome(e *cluster.EgressIP) Decision {
 
 // refusal returns the most precise known reason why an address has no node.
 func (a *assigner) refusal(e *cluster.EgressIP, x netip.Addr) Refusal {
-	if why, never := a.never(e, x); never {
+	if why, never := a.rejects(e, x); never {
 		return Refusal{x, ReasonUnsupported, why}
 	}
 	if other := a.taken[x]; other != nil {
 		return Refusal{x, ReasonUnsupported, fmt.Sprintf("%s is already assigned to %s", x, other.Owner)}
 	}
-	var down, full, edge string
+	var down, full, reserved string
 	selected := false
 	for _, c := range a.list {
 		n, ok := a.network(c, e, x)
-		may := e.MayBeOn(c.node)
-		selected = selected || may
+		selects := e.MayBeOn(c.node)
+		selected = selected || selects
 		switch {
-		case !may || !ok:
-		case c.has(x) != "":
-			edge = cmp.Or(edge, c.has(x))
+		case !selects || !ok:
+		case c.ownUse(x) != "":
+			reserved = cmp.Or(reserved, c.ownUse(x))
 		case x == n.Prefix.Addr() || x == broadcast(n.Prefix):
-			edge = cmp.Or(edge, fmt.Sprintf("%s is the network's or the broadcast address of %s on node %s", x,
+			reserved = cmp.Or(reserved, fmt.Sprintf("%s is the network's or the broadcast address of %s on node %s", x,
 				n.Prefix, c.node.Name))
-		case c.why != "":
-			down = cmp.Or(down, fmt.Sprintf("%s fits node %s, which %s", x, c.node.Name, c.why))
+		case c.unusable != "":
+			down = cmp.Or(down, fmt.Sprintf("%s fits node %s, which %s", x, c.node.Name, c.unusable))
 		default:
 			full = fmt.Sprintf("every node that %s fits has another address of %s", x, e.Owner)
 		}
 	}
 	switch {
-	case edge != "":
-		return Refusal{x, ReasonUnsupported, edge}
+	case reserved != "":
+		return Refusal{x, ReasonUnsupported, reserved}
 	case full != "":
 		return Refusal{x, ReasonTooFewNodes, full}
 	case down != "":

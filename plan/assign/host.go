@@ -9,14 +9,14 @@ import (
 	"hairpin/cluster"
 )
 
-// host assigns one node to all addresses of an EgressService, or of a Service whose addresses are
-// announced: the one that has them while it can, else the one with the fewest addresses. A leaving
-// or unreachable node keeps them while there is no other. With keep, it assigns only the node that
-// has them and is neither.
-func (a *assigner) host(e *cluster.EgressIP, keep bool) {
+// assignHost assigns one node to all addresses of an EgressService, or of a Service whose addresses
+// are announced: the one that has them while it can, else the one with the fewest addresses. A
+// leaving or unreachable node keeps them while there is no other. With keep, it assigns only the
+// node that has them and is neither.
+func (a *assigner) assignHost(e *cluster.EgressIP, keep bool) {
 	var want []netip.Addr
 	for _, x := range e.Addresses {
-		if _, never := a.never(e, x); !never && a.taken[x] == nil {
+		if _, never := a.rejects(e, x); !never && a.taken[x] == nil {
 			want = append(want, x)
 		}
 	}
@@ -27,13 +27,14 @@ func (a *assigner) host(e *cluster.EgressIP, keep bool) {
 		return slices.ContainsFunc(e.Assigned, func(x cluster.Assignment) bool { return x.Node == c.node.Name })
 	}
 	can := func(c *egressNode) bool {
-		return e.MayBeOn(c.node) && (c.why != notReachable || has(c)) &&
-			!slices.ContainsFunc(want, func(x netip.Addr) bool { return a.cannot(c, e, x) != "" })
+		return e.MayBeOn(c.node) && (c.unusable != notReachable || has(c)) &&
+			!slices.ContainsFunc(want, func(x netip.Addr) bool { return a.rejectsHost(c, e, x) != "" })
 	}
 	var best *egressNode
-	for _, is := range []func(*egressNode) bool{(*egressNode).stays, (*egressNode).leaves, (*egressNode).silent} {
+	for _, state := range []func(*egressNode) bool{
+		(*egressNode).usable, (*egressNode).draining, (*egressNode).unreachable} {
 		for _, c := range a.list {
-			if !is(c) || keep && !has(c) || !can(c) {
+			if !state(c) || keep && !has(c) || !can(c) {
 				continue
 			}
 			if best == nil || has(c) && !has(best) || has(c) == has(best) && c.load < best.load {
@@ -48,19 +49,19 @@ func (a *assigner) host(e *cluster.EgressIP, keep bool) {
 		return
 	}
 	for _, x := range want {
-		a.give(e, best, x)
+		a.assign(e, best, x)
 	}
 }
 
-// cannot returns why a node can never have an address of an EgressService whose host it may be, or
-// "".
-func (a *assigner) cannot(c *egressNode, e *cluster.EgressIP, x netip.Addr) string {
+// rejectsHost returns why a node can never have an address of an EgressService whose host it may
+// be, or "".
+func (a *assigner) rejectsHost(c *egressNode, e *cluster.EgressIP, x netip.Addr) string {
 	n, ok := e.NetworkFor(c.node, c.networks, x)
 	switch {
 	case !ok, e.OnlyAnnounced() && !n.Prefix.Contains(x) && a.onNetwork(x):
 		return fmt.Sprintf("node %s has no network for %s", c.node.Name, x)
-	case c.has(x) != "":
-		return c.has(x)
+	case c.ownUse(x) != "":
+		return c.ownUse(x)
 	case n.Prefix.Contains(x) && (x == n.Prefix.Addr() || x == broadcast(n.Prefix)):
 		return fmt.Sprintf("%s is the network's or the broadcast address of %s on node %s", x, n.Prefix, c.node.Name)
 	}
@@ -81,9 +82,9 @@ func (a *assigner) onNetwork(x netip.Addr) bool {
 	return on
 }
 
-// hostless returns why an address of an EgressService has no host.
-func (a *assigner) hostless(e *cluster.EgressIP, x netip.Addr) Refusal {
-	if why, never := a.never(e, x); never {
+// hostRefusal returns why an address of an EgressService has no host.
+func (a *assigner) hostRefusal(e *cluster.EgressIP, x netip.Addr) Refusal {
+	if why, never := a.rejects(e, x); never {
 		return Refusal{x, ReasonUnsupported, why}
 	}
 	if other := a.taken[x]; other != nil {
@@ -95,10 +96,10 @@ func (a *assigner) hostless(e *cluster.EgressIP, x netip.Addr) Refusal {
 			continue
 		}
 		for _, y := range e.Addresses {
-			cannot = cmp.Or(cannot, a.cannot(c, e, y))
+			cannot = cmp.Or(cannot, a.rejectsHost(c, e, y))
 		}
-		if c.why != "" {
-			down = cmp.Or(down, fmt.Sprintf("%s fits node %s, which %s", x, c.node.Name, c.why))
+		if c.unusable != "" {
+			down = cmp.Or(down, fmt.Sprintf("%s fits node %s, which %s", x, c.node.Name, c.unusable))
 		}
 	}
 	switch {

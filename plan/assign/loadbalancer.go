@@ -78,12 +78,12 @@ func LoadBalancers(s *cluster.Snapshot) ([]Allocation, []PoolUse) {
 		a.placeRequested(l)
 	}
 	for _, l := range byAge {
-		a.place(l)
+		a.placeUnrequested(l)
 	}
 	for i := range out {
 		out[i].sort()
 	}
-	return out, a.use(byAge)
+	return out, a.poolUses(byAge)
 }
 
 // allocator is the working state of LoadBalancers.
@@ -129,7 +129,7 @@ func (a *allocator) keep(l *cluster.LoadBalancer) {
 			a.refuse(l, x, ReasonReleased, "%s", why)
 			continue
 		}
-		a.give(l, x)
+		a.allocate(l, x)
 	}
 }
 
@@ -200,7 +200,7 @@ func (a *allocator) hasFamily(l *cluster.LoadBalancer, f cluster.Family) bool {
 	return slices.ContainsFunc(a.given[l].Addresses, func(x netip.Addr) bool { return cluster.FamilyOf(x) == f })
 }
 
-func (a *allocator) give(l *cluster.LoadBalancer, x netip.Addr) {
+func (a *allocator) allocate(l *cluster.LoadBalancer, x netip.Addr) {
 	a.has[x] = append(a.has[x], l)
 	a.given[l].Addresses = append(a.given[l].Addresses, x)
 }
@@ -212,7 +212,7 @@ func (a *allocator) refuse(l *cluster.LoadBalancer, x netip.Addr, reason, format
 	}
 }
 
-// placeRequested gives a Service the addresses that it requests. Others can have any.
+// placeRequested gives a Service the addresses that it requests, before other Services get one.
 func (a *allocator) placeRequested(l *cluster.LoadBalancer) {
 	for _, x := range l.Requested {
 		if a.hasFamily(l, cluster.FamilyOf(x)) {
@@ -221,27 +221,27 @@ func (a *allocator) placeRequested(l *cluster.LoadBalancer) {
 		if why := a.rejects(l, x, false); why != "" {
 			a.refuse(l, x, ReasonNotAvailable, "%s", why)
 		} else {
-			a.give(l, x)
+			a.allocate(l, x)
 		}
 	}
 }
 
-// place gives a Service the addresses of families for which it requests none.
-func (a *allocator) place(l *cluster.LoadBalancer) {
+// placeUnrequested gives a Service the addresses of families for which it requests none.
+func (a *allocator) placeUnrequested(l *cluster.LoadBalancer) {
 	for _, f := range l.Families {
-		if a.hasFamily(l, f) || requested(l, f).IsValid() || a.stayOnNodes(l, f) {
+		if a.hasFamily(l, f) || requested(l, f).IsValid() || a.keepNodeAddresses(l, f) {
 			continue
 		}
-		if x := a.shared(l, f); x.IsValid() {
-			a.give(l, x)
+		if x := a.shareable(l, f); x.IsValid() {
+			a.allocate(l, x)
 			continue
 		}
-		a.lowest(l, f)
+		a.allocateFromPools(l, f)
 	}
 }
 
-// shared returns an address that the Service can share, the lowest one.
-func (a *allocator) shared(l *cluster.LoadBalancer, f cluster.Family) (lowest netip.Addr) {
+// shareable returns the lowest address that the Service can share.
+func (a *allocator) shareable(l *cluster.LoadBalancer, f cluster.Family) (lowest netip.Addr) {
 	if l.Sharing == "" {
 		return lowest
 	}
@@ -253,8 +253,9 @@ func (a *allocator) shared(l *cluster.LoadBalancer, f cluster.Family) (lowest ne
 	return lowest
 }
 
-// lowest gives a Service the lowest free address of the first pool that has one.
-func (a *allocator) lowest(l *cluster.LoadBalancer, f cluster.Family) {
+// allocateFromPools gives a Service an address of the first pool that has one: the lowest free one,
+// or those of nodes. Otherwise it records why there is none.
+func (a *allocator) allocateFromPools(l *cluster.LoadBalancer, f cluster.Family) {
 	selected := false
 	var onNodes []Refusal
 	for i, p := range a.pools {
@@ -262,7 +263,7 @@ func (a *allocator) lowest(l *cluster.LoadBalancer, f cluster.Family) {
 			continue
 		}
 		if p.NodeAddresses {
-			refused, ok := a.onNodes(p, l, f)
+			refused, ok := a.allocateOnNodes(p, l, f)
 			if ok {
 				return
 			}
@@ -277,7 +278,7 @@ func (a *allocator) lowest(l *cluster.LoadBalancer, f cluster.Family) {
 			}
 			selected = true
 			if x := a.free(cursorKey{i, j}, r, l); x.IsValid() {
-				a.give(l, x)
+				a.allocate(l, x)
 				return
 			}
 		}
@@ -328,8 +329,8 @@ func (x *Allocation) sort() {
 	slices.SortFunc(x.Recorded, cluster.IngressPort.Compare)
 }
 
-// use returns how the pools are used.
-func (a *allocator) use(byAge []*cluster.LoadBalancer) []PoolUse {
+// poolUses returns how the pools are used.
+func (a *allocator) poolUses(byAge []*cluster.LoadBalancer) []PoolUse {
 	out := make([]PoolUse, len(a.pools))
 	for i, p := range a.pools {
 		out[i].Pool = p

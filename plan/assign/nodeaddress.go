@@ -111,20 +111,20 @@ func (a *allocator) portsHeld(p *cluster.Pool, l *cluster.LoadBalancer, f cluste
 	return list
 }
 
-// stayOnNodes gives a Service the addresses of the pool of node addresses that it has ports of, and
-// reports whether there is one.
-func (a *allocator) stayOnNodes(l *cluster.LoadBalancer, f cluster.Family) bool {
+// keepNodeAddresses gives a Service the addresses of the pool of node addresses that it has ports
+// of, and reports whether there is one.
+func (a *allocator) keepNodeAddresses(l *cluster.LoadBalancer, f cluster.Family) bool {
 	p := a.nodes.from[serviceFamily{l, f}]
 	if p == nil {
 		return false
 	}
-	_, ok := a.onNodes(p, l, f)
+	_, ok := a.allocateOnNodes(p, l, f)
 	return ok
 }
 
-// onNodes gives a Service the addresses of a pool's nodes at which it may have a port. It reports
-// whether there is one; if not, it returns why.
-func (a *allocator) onNodes(p *cluster.Pool, l *cluster.LoadBalancer, f cluster.Family) ([]Refusal, bool) {
+// allocateOnNodes gives a Service the addresses of a pool's nodes at which it may have a port. It
+// reports whether there is one; if not, it returns why.
+func (a *allocator) allocateOnNodes(p *cluster.Pool, l *cluster.LoadBalancer, f cluster.Family) ([]Refusal, bool) {
 	if l.Pool != "" {
 		return []Refusal{{Reason: ReasonNoPool,
 			Message: fmt.Sprintf("%s has addresses of nodes, with which no pods leave", p.Owner)}}, false

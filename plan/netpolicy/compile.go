@@ -115,10 +115,10 @@ func (c *compiler) namedPorts(of peers, names []cluster.PolicyPort, base rule) (
 	return list
 }
 
-// joined returns the rules as they apply to a packet that will get one of the join addresses as its
-// source. A rule with this address among its peers becomes a rule for every address; rules with
-// other peers are omitted.
-func (c *compiler) joined(list []rule) (out []rule) {
+// rulesFromJoin returns the rules as they apply to a packet that will get one of the join addresses
+// as its source. A rule with this address among its peers becomes a rule for every address; rules
+// with other peers are omitted.
+func (c *compiler) rulesFromJoin(list []rule) (out []rule) {
 	for _, r := range list {
 		if r.peers == nil {
 			out = append(out, r)

@@ -141,7 +141,8 @@ func (u *update) updatePeers(s *cluster.Snapshot) {
 	if !cluster.SameList(x.pods, s.Pods) {
 		pods = cluster.Compare(x.pods, s.Pods, (*cluster.Pod).Compare)
 	}
-	// Pods of a namespace with other labels leave as they were, and join as they are.
+	// Pods of a namespace whose labels changed are removed by the former labels, and added by the
+	// new ones.
 	u.relabelled = map[string]bool{}
 	for _, n := range slices.Concat(changed.Gone, changed.Come) {
 		u.relabelled[n.Name] = true
@@ -169,13 +170,13 @@ func (u *update) updatePeers(s *cluster.Snapshot) {
 	for _, d := range directions {
 		for _, s := range x.sets[d] {
 			for _, p := range gone {
-				if s.has(p, x.namespaces[p.Owner.Namespace]) {
-					u.count(s, p, -1)
+				if s.selectsPod(p, x.namespaces[p.Owner.Namespace]) {
+					u.countPod(s, p, -1)
 				}
 			}
 			for _, p := range come {
-				if s.has(p, namespaces[p.Owner.Namespace]) {
-					u.count(s, p, 1)
+				if s.selectsPod(p, namespaces[p.Owner.Namespace]) {
+					u.countPod(s, p, 1)
 				}
 			}
 		}
@@ -183,19 +184,23 @@ func (u *update) updatePeers(s *cluster.Snapshot) {
 	former := x.namespaces
 	x.pods, x.namespaceList, x.namespaces = s.Pods, s.Namespaces, namespaces
 	for key, n := range x.named {
-		if slices.ContainsFunc(gone, func(p *cluster.Pod) bool { return n.uses(p, former[p.Owner.Namespace]) }) ||
-			slices.ContainsFunc(come, func(p *cluster.Pod) bool { return n.uses(p, namespaces[p.Owner.Namespace]) }) {
+		affected := func(list []*cluster.Pod, namespaces map[string]*cluster.Namespace) bool {
+			return slices.ContainsFunc(list,
+				func(p *cluster.Pod) bool { return n.isAffectedBy(p, namespaces[p.Owner.Namespace]) })
+		}
+		if affected(gone, former) || affected(come, namespaces) {
 			u.renumber(key, n)
 		}
 	}
 }
 
-// uses reports whether a pod of the expression has a port of the name and protocol.
-func (n *namedPort) uses(p *cluster.Pod, namespace *cluster.Namespace) bool {
-	return slices.ContainsFunc(p.Ports, n.names) && selects(n.pods, p, namespace)
+// isAffectedBy reports whether the expression selects a pod that has a port of the name and
+// protocol.
+func (n *namedPort) isAffectedBy(p *cluster.Pod, namespace *cluster.Namespace) bool {
+	return slices.ContainsFunc(p.Ports, n.matchesPort) && selects(n.pods, p, namespace)
 }
 
-func (n *namedPort) names(port cluster.PodPort) bool {
+func (n *namedPort) matchesPort(port cluster.PodPort) bool {
 	return port.Name == n.port.Name && port.Protocol == n.port.Protocol
 }
 
@@ -203,7 +208,7 @@ func (n *namedPort) names(port cluster.PodPort) bool {
 // rules for that port again.
 func (u *update) renumber(key string, n *namedPort) {
 	before := n.numbers
-	if n.numbers = u.selectedNumbers(n); slices.Equal(before, n.numbers) {
+	if n.numbers = u.readNumbers(n); slices.Equal(before, n.numbers) {
 		return
 	}
 	for name, s := range u.selected {
@@ -218,16 +223,16 @@ func (x *Index) portNumbers(key string, p *peers) []uint16 {
 	n := x.named[key]
 	if n == nil {
 		n = &namedPort{peers: *p}
-		n.numbers = x.selectedNumbers(n)
+		n.numbers = x.readNumbers(n)
 		x.named[key] = n
 	}
 	return n.numbers
 }
 
-func (x *Index) selectedNumbers(n *namedPort) (list []uint16) {
+func (x *Index) readNumbers(n *namedPort) (list []uint16) {
 	for _, p := range x.candidates(n.pods) {
 		for _, port := range p.Ports {
-			if n.names(port) && selects(n.pods, p, x.namespaces[p.Owner.Namespace]) {
+			if n.matchesPort(port) && selects(n.pods, p, x.namespaces[p.Owner.Namespace]) {
 				list = append(list, port.Port)
 			}
 		}
@@ -251,7 +256,7 @@ func podsIn(list []*cluster.Pod, namespace string) []*cluster.Pod {
 	return list[first : first+n]
 }
 
-// updateOwnPods takes the own pods, and notes which changed.
+// updateOwnPods sets the own pods, and requests compilation of those that changed.
 func (u *update) updateOwnPods(own []*cluster.Pod) {
 	c := cluster.Compare(u.own, own, (*cluster.Pod).Compare)
 	u.own = own
@@ -294,7 +299,8 @@ func (u *update) countNodes(s *set, nodes []*cluster.Node, by int) {
 	}
 }
 
-// updatePolicies takes the Policies, and notes which own pods those that changed select.
+// updatePolicies sets the Policies, and requests compilation of the own pods that changed ones
+// select.
 func (u *update) updatePolicies(policies []*cluster.Policy) {
 	if cluster.SameList(u.policies, policies) {
 		return
@@ -302,29 +308,29 @@ func (u *update) updatePolicies(policies []*cluster.Policy) {
 	order := (*cluster.Policy).Compare
 	c := cluster.Compare(u.policies, policies, order)
 	u.policies = policies
-	listed := func(p *cluster.Policy) []*cluster.Policy {
+	listFor := func(p *cluster.Policy) []*cluster.Policy {
 		if p.Tier == cluster.TierNetworkPolicy {
 			return u.byNamespace[p.Subject.Namespace]
 		}
 		return u.clusterwide
 	}
-	list := func(p *cluster.Policy, list []*cluster.Policy) {
+	setList := func(p *cluster.Policy, setList []*cluster.Policy) {
 		if p.Tier == cluster.TierNetworkPolicy {
-			u.byNamespace[p.Subject.Namespace] = list
+			u.byNamespace[p.Subject.Namespace] = setList
 		} else {
-			u.clusterwide = list
+			u.clusterwide = setList
 		}
 	}
 	for _, p := range c.Gone {
-		all := listed(p)
+		all := listFor(p)
 		if i, found := slices.BinarySearchFunc(all, p, order); found {
-			list(p, slices.Delete(all, i, i+1))
+			setList(p, slices.Delete(all, i, i+1))
 		}
 	}
 	for _, p := range c.Come {
-		all := listed(p)
+		all := listFor(p)
 		i, _ := slices.BinarySearchFunc(all, p, order)
-		list(p, slices.Insert(all, i, p))
+		setList(p, slices.Insert(all, i, p))
 	}
 	for _, p := range slices.Concat(c.Gone, c.Come) {
 		pods := u.own
@@ -352,20 +358,21 @@ func (u *update) fill(s *set, by int) {
 		return
 	}
 	for _, p := range u.candidates(s.pods) {
-		if s.has(p, u.namespaces[p.Owner.Namespace]) {
-			u.count(s, p, by)
+		if s.selectsPod(p, u.namespaces[p.Owner.Namespace]) {
+			u.countPod(s, p, by)
 		}
 	}
 }
 
-// count adds the addresses of a pod to a set, or removes them.
-func (u *update) count(s *set, p *cluster.Pod, by int) {
+// countPod adds the addresses of a pod to a set, or removes them.
+func (u *update) countPod(s *set, p *cluster.Pod, by int) {
 	for _, r := range s.addresses(p) {
 		u.countRange(s, r, by)
 	}
 }
 
-// countRange adds a range to a set, or removes it. Two pods may have one address for a time.
+// countRange counts one more or one less use of a range by a set: two pods may have one address for
+// a time.
 func (u *update) countRange(s *set, r netip.Prefix, by int) {
 	all, m := u.members[s.direction], member{s.place, r}
 	sets := all[m]

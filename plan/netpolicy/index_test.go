@@ -57,7 +57,7 @@ func (m mirror) String() string {
 }
 
 // The Deltas of an Index that has seen other Snapshots add up to what a new Index compiles.
-func TestUpdateIsNew(t *testing.T) {
+func TestDeltasAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := clustertest.Snapshot(clustertest.Node("node-a", 1, 3), clustertest.Node("node-b", 2, 4))
 		s.Namespaces = clustertest.DrawNamespaces(t)
@@ -81,7 +81,7 @@ func TestUpdateIsNew(t *testing.T) {
 }
 
 // Two texts with one hash get two IDs, and each Profile and set keeps its own.
-func TestClashes(t *testing.T) {
+func TestHashCollisions(t *testing.T) {
 	hash = func(string) uint32 { return Open }
 	defer func() { hash = stablehash.String32 }()
 	rapid.Check(t, func(t *rapid.T) {

@@ -46,7 +46,7 @@ func accepts(x *Index, d Direction, id uint32, peer netip.Addr, protocol cluster
 }
 
 // Profiles and Members accept what package policy accepts, after any updates.
-func TestMeaning(t *testing.T) {
+func TestProfilesAcceptAsPolicies(t *testing.T) {
 	counts := map[bool]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		s := clustertest.Snapshot(clustertest.Node("node-a", 1, 3), clustertest.Node("node-b", 2, 4))

@@ -35,7 +35,7 @@ func (r PortRange) Masks() (list []Masked) {
 	return list
 }
 
-// merged returns sorted ranges that do not overlap or touch, and have the same ports.
+// merged returns the same ports as sorted ranges that are neither overlapping nor adjacent.
 func merged(list []PortRange) (out []PortRange) {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b PortRange) int {

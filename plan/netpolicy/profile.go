@@ -45,7 +45,7 @@ type Place struct {
 }
 
 // Levels is the number of Levels of a tier.
-const Levels = (cluster.MostPriority + 1) * cluster.MostRules * 2
+const Levels = (cluster.MaxPriority + 1) * cluster.MaxRules * 2
 
 // placeOf returns the Place of a rule of a Policy. Two policies may have the same priority: of
 // their rules with the same place in the list, those that deny come first.
@@ -53,7 +53,7 @@ func placeOf(p *cluster.Policy, rule int, action cluster.PolicyAction) Place {
 	if p.Tier == cluster.TierNetworkPolicy {
 		return Place{Tier: p.Tier}
 	}
-	level := (p.Priority*cluster.MostRules + rule) * 2
+	level := (p.Priority*cluster.MaxRules + rule) * 2
 	if action != cluster.Deny {
 		level++
 	}

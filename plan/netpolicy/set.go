@@ -83,8 +83,8 @@ func appendRequirements(b []byte, s cluster.Selector) []byte {
 	return b
 }
 
-// has reports whether the expression selects a pod. namespace is nil if it is not known.
-func (p *peers) has(pod *cluster.Pod, namespace *cluster.Namespace) bool {
+// selectsPod reports whether the expression selects a pod. namespace is nil if it is not known.
+func (p *peers) selectsPod(pod *cluster.Pod, namespace *cluster.Namespace) bool {
 	if p.pods == nil || !selects(p.pods, pod, namespace) {
 		return false
 	}

@@ -65,7 +65,7 @@ func (u *update) compileSubject(name cluster.Owner) *subject {
 		s.Egress = use(Egress, egressIsolated, egress)
 	}
 	if ingressApplies {
-		s.Joined = use(Ingress, ingressIsolated, c.joined(ingress))
+		s.Joined = use(Ingress, ingressIsolated, c.rulesFromJoin(ingress))
 		s.Ingress = use(Ingress, ingressIsolated, ingress)
 	}
 	for key := range s.named {

@@ -319,8 +319,9 @@ func (w *serviceBridge) isolate(p *netpolicy.Pod) {
 		if p.Joined == p.Ingress {
 			continue
 		}
-		// Another node would see the join address as the source of what this node gives that
-		// address. So does this node, where the address follows after the policies.
+		// The gateway router's join address becomes the source of these packets after the policies.
+		// Policies of other nodes see that source, so those of this node treat it as the source,
+		// too.
 		joined := to
 		for _, in := range w.externalPorts() {
 			joined.InPort, joined.CTMark = in, 0
