@@ -121,8 +121,9 @@ func testLoadBalancerAddress(t *testing.T, mode, engine string) {
 	}
 	at("node-b", "02:42:ac:12:00:04")
 	keeps := withConnections(t, client, balancer, 80)
-	at("node-c", "02:42:ac:12:00:05")
-	at("node-b", "02:42:ac:12:00:04") // again, while the first move lasts
+	at("node-c", "02:42:ac:12:00:05", "node-b")
+	at("node-a", "02:42:ac:12:00:03", "node-c", "node-b") // at once: not all nodes know of it at the same time
+	at("node-b", "02:42:ac:12:00:04", "node-a", "node-c") // again, while the first move lasts
 	keeps()
 	setPorts(t, client, "40000 49999")
 	keeps = withConnections(t, client, balancer, 80)

@@ -69,7 +69,8 @@ type Move struct {
 	Address  netip.Addr
 	From, To string
 	// Early reports that pods are not routed to the new node yet, nor will be in a moment: its OVN
-	// may not translate yet.
+	// may not translate yet. Of a load balancer address, it reports that the new node may not know
+	// yet which nodes had the address, and would answer a packet of their connections with a reset.
 	Early bool
 	// Lost reports that From seems dead. Nothing of a load balancer address is forwarded to it.
 	Lost bool

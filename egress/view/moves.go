@@ -18,8 +18,10 @@ import (
 // also keeps an unassigned address until moveEnds: other nodes may get the status later, and still
 // send pods' packets there.
 const (
-	moveEarly    = 1 * time.Second // until the new node passes incoming packets to OVN
-	moveReroutes = 2 * time.Second // until pods are rerouted to the new node
+	moveEarly = 1 * time.Second // until the new node passes incoming packets to OVN
+	// moveReroutes is how long pods are not rerouted to the new node, and packets to a load balancer
+	// address are not forwarded to it.
+	moveReroutes = 2 * time.Second
 	moveEnds     = 5 * time.Second // until the old node releases it
 )
 
@@ -44,8 +46,10 @@ func (m *movement) ends() time.Duration {
 // watchMoves records what has moved from the previous Snapshot to this one.
 func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bool) time.Duration {
 	had, mine := map[netip.Addr]string{}, map[netip.Addr]*cluster.EgressIP{}
+	var previous []cluster.Assignment
 	if v.Base != nil {
 		for _, e := range v.Base.EgressIPs {
+			previous = append(previous, e.Previous...)
 			for _, a := range e.Assigned {
 				had[a.Address] = a.Node
 				if a.Node == v.node && !e.OnlyAnnounced() {
@@ -56,9 +60,10 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 	}
 	for _, e := range s.EgressIPs {
 		for _, a := range e.Assigned {
-			from := had[a.Address]
+			from, knows := had[a.Address], slices.Contains(previous, a)
 			delete(mine, a.Address)
 			if m := v.moves[a.Address]; m != nil && m.To != a.Node {
+				knows = knows || m.From == a.Node
 				delete(v.moves, a.Address)
 			}
 			if from == "" || from == a.Node || v.released[a.Address].to != "" || lost[a.Node] ||
@@ -68,6 +73,8 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, egressIP: e, begun: now,
 				requested: drained(s, e, from)}
 			m.rerouted = e.OnlyAnnounced() || v.seemsDead(m, lost)
+			m.Early = e.OnlyAnnounced() && !knows && !slices.ContainsFunc(v.out.EgressIPs,
+				func(seen *cluster.EgressIP) bool { return seen.NodeOf(a.Address) == a.Node }) // a takeover
 			v.moves[a.Address] = m
 		}
 	}
@@ -130,7 +137,13 @@ func (v *View) ageMoves(now time.Time, lost map[string]bool) (again time.Duratio
 		default:
 			again = retry.Sooner(again, moveReroutes/20) // the old node may die meanwhile
 		}
-		if early := age < moveEarly && !m.rerouted; m.Early != early {
+		early := age < moveEarly && !m.rerouted
+		if m.egressIP.OnlyAnnounced() {
+			if early = m.Early && age < moveReroutes; early {
+				again = retry.Sooner(again, moveReroutes-age)
+			}
+		}
+		if m.Early != early {
 			m.Early, v.stale = early, true
 		}
 	}
@@ -212,19 +225,19 @@ func (v *View) withMoves(e *cluster.EgressIP, items []cluster.Assignment,
 // But the node by the status may be alive (doubtFor).
 func (v *View) movesTo(e *cluster.EgressIP, at cluster.Assignment, lost map[string]bool) (moving []cluster.Move) {
 	status := e.NodeOf(at.Address)
-	nodes := []string{status}
+	nodes, early := []string{status}, false
 	for _, p := range e.Previous {
 		if p.Address == at.Address {
 			nodes = append(nodes, p.Node)
 		}
 	}
 	if m := v.moves[at.Address]; m != nil && m.egressIP.Owner == e.Owner {
-		nodes = append(nodes, m.From, m.To)
+		nodes, early = append(nodes, m.From, m.To), m.Early && m.To == at.Node
 	}
 	slices.Sort(nodes)
 	for _, n := range slices.Compact(nodes) {
 		if n != at.Node && n != "" {
-			moving = append(moving, cluster.Move{Address: at.Address, From: n, To: at.Node,
+			moving = append(moving, cluster.Move{Address: at.Address, From: n, To: at.Node, Early: early,
 				Lost: lost[n] && (n != status || v.dead[n])})
 		}
 	}

@@ -272,7 +272,8 @@ func announcedOn(items ...string) *cluster.Snapshot {
 }
 
 // TestAnnouncedMoves: the new node of a load balancer address announces it at once. For minutes, it
-// knows which node has the earlier connections, and whether that node seems dead.
+// knows which node has the earlier connections, and whether that node seems dead. For two seconds,
+// nothing is forwarded to a new node, which may not have the status yet.
 func TestAnnouncedMoves(t *testing.T) {
 	on := announcedOn
 	before, after := on(first+" a"), on(first+" b")
@@ -280,12 +281,17 @@ func TestAnnouncedMoves(t *testing.T) {
 	for _, node := range []string{"a", "b", "c"} {
 		s := newSeen(t, node)
 		s.is(0, before, first+" a")
-		s.is(time.Hour, after, moving)
-		s.is(cluster.ForwardTime-1, after, moving)
+		s.is(0, after, moving+" early")
+		if s.again != moveReroutes {
+			t.Error(s.again)
+		}
+		s.is(moveReroutes-1, after, moving+" early")
+		s.is(1, after, moving)
+		s.is(cluster.ForwardTime-moveReroutes-1, after, moving)
 		s.is(1, after, first+" b")
-		s.is(0, before, first+" a, "+first+" b>a")
+		s.is(0, before, first+" a, "+first+" b>a early")
 		s.is(time.Second, after, moving) // and back, within a short time
-		s.is(time.Second, on(first+" c"), first+" c, "+first+" b>c")
+		s.is(time.Second, on(first+" c"), first+" c, "+first+" b>c early")
 		s.is(time.Second, on(), "")
 		if s.again > cluster.ForwardTime {
 			t.Error(s.again)
@@ -293,9 +299,9 @@ func TestAnnouncedMoves(t *testing.T) {
 	}
 	s := newSeen(t, "c")
 	s.is(0, before, first+" a")
-	s.is(0, after, moving)
+	s.is(0, after, moving+" early")
 	s.lose("a")
-	s.is(time.Second, after, moving+" lost")
+	s.is(time.Second, after, moving+" early lost")
 	s.lose()
 	s.is(time.Second, after, moving) // it was not dead
 	s = newSeen(t, "c")              // a takeover
@@ -364,7 +370,7 @@ func TestAnnouncedFalseTakeover(t *testing.T) {
 	alive.is(0, base, first+" b, "+first+" a>b")
 	alive.OnVerdict(alive.now, Verdict{a, "b", "a"})
 	alive.is(0, base, first+" a, "+first+" b>a")
-	alive.is(0, announcedOn(first+" c"), first+" c, "+first+" a>c") // a planned move
+	alive.is(0, announcedOn(first+" c"), first+" c, "+first+" a>c early") // a planned move
 }
 
 // TestEgressEnds: the node of an unassigned address continues for a time, also when the EgressIP is

@@ -110,10 +110,13 @@ func planMoves(e *node.Env, all []*cluster.EgressIP) datapath.State {
 // planOpen plans what the node does about open connections to a load balancer address: it forwards
 // packets of those that it does not know to all other nodes that may know them, one copy to each.
 func planOpen(b *node.Bridge, h *hostMoves, x *cluster.EgressIP, a netip.Addr) {
-	e, lost := b.Env, map[string]bool{}
+	e, lost, early := b.Env, map[string]bool{}, ""
 	for _, m := range x.Moving {
 		if m.Address == a {
 			lost[m.From], lost[m.To] = m.Lost, false
+			if m.Early {
+				early = m.To
+			}
 		}
 	}
 	if _, involved := lost[e.Node.Name]; !involved {
@@ -123,13 +126,13 @@ func planOpen(b *node.Bridge, h *hostMoves, x *cluster.EgressIP, a netip.Addr) {
 	var peers []networkEnd
 	for _, name := range slices.Sorted(maps.Keys(lost)) {
 		for _, p := range endsOf(e, x, a, name) {
-			p.lost = lost[name]
+			p.lost, p.early = lost[name], name == early
 			peers = append(peers, p)
 		}
 	}
 	own, ok := networkEndOf(e.Node, e.Config, x, a)
 	switch {
-	case !ok || !slices.ContainsFunc(peers, networkEnd.mayForwardTo): // as without a move
+	case !ok || !slices.ContainsFunc(peers, func(p networkEnd) bool { return !p.lost }): // as without a move
 	case own.link != nil:
 		h.forwardUnknown(a, own, peers, true)
 	default:
@@ -163,10 +166,12 @@ type networkEnd struct {
 	mac  cluster.MAC
 	at   netip.Addr // the node's own address there
 	lost bool       // the node seems dead
+	// early: the node may not know yet that packets of unknown connections are forwarded to it
+	early bool
 }
 
 // mayForwardTo reports whether packets may be forwarded to the node.
-func (n networkEnd) mayForwardTo() bool { return !n.lost }
+func (n networkEnd) mayForwardTo() bool { return !n.lost && !n.early }
 
 // endsOf returns another node's end of the network of an egress address, if it has one.
 func endsOf(e *node.Env, x *cluster.EgressIP, a netip.Addr, name string) []networkEnd {
@@ -267,6 +272,9 @@ func forwardLater(b *node.Bridge, a netip.Addr, peers []networkEnd) {
 		if p.mayForwardTo() {
 			forwards = append(forwards, flow.SetEthDst{MAC: p.mac}, flow.InPort{})
 		}
+	}
+	if len(forwards) == 1 {
+		forwards = []flow.Action{flow.Drop{}}
 	}
 	later := flow.Match{Protocol: node.Vocab(cluster.FamilyOf(a)).L4[cluster.TCP], TCPFlags: flow.NoSYN,
 		Dst: node.HostPrefix(a)}
