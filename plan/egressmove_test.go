@@ -268,10 +268,11 @@ func TestAnnouncedMovesOfThree(t *testing.T) {
 						peers = append(peers, p.Name)
 					}
 				}
-				want := slices.DeleteFunc(slices.Clone(peers), func(p string) bool { return strings.HasPrefix(lost, p) })
+				want := slices.DeleteFunc(slices.Clone(peers),
+					func(p string) bool { return strings.HasPrefix(lost, p) })
 				if !slices.Equal(to, want) || !slices.Equal(drops, peers) {
-					t.Errorf("%s on %s, but %q: forwarded to %q, not %q; dropped from %q", mode, n.Name, lost, to, want,
-						drops)
+					t.Errorf("%s on %s, but %q: forwarded to %q, not %q; dropped from %q", mode, n.Name, lost, to,
+						want, drops)
 				}
 			}
 		}
