@@ -19,8 +19,8 @@ import (
 // send pods' packets there.
 const (
 	moveEarly = 1 * time.Second // until the new node passes incoming packets to OVN
-	// moveReroutes is how long pods are not rerouted to the new node, and packets of open connections
-	// to a load balancer address not forwarded to it.
+	// moveReroutes is for how long pods are not rerouted to the new node, nor packets of open
+	// connections to a load balancer address forwarded to it.
 	moveReroutes = 2 * time.Second
 	moveEnds     = 5 * time.Second // until the old node releases it
 )
