@@ -30,12 +30,12 @@ type Action struct {
 	numbers []number
 }
 
-// number is where an action has one of its numbers.
+// number describes where an action has one of its numbers. Places are offsets in the action.
 type number struct {
-	at, size int
-	add      uint64 // what to add to the number
-	also     []int  // further places with the same two bytes
-	bits     int    // where the action has, in two bytes, how many bits a field of 32 has from the number on
+	at, size  int
+	add       uint64 // what to add to the number
+	copies    []int  // places of copies, of two bytes each
+	remaining int    // the place of two bytes with 32 minus the number: the size in bits of the rest of a register
 }
 
 // The actions of fixed size.
@@ -73,7 +73,7 @@ func Learn(etherType uint16, source Field) Action {
 	etherTypes := slices.Concat(u16(immediate|16), u16(etherType), u32(learnEthType), u16(0))
 	first := niciraHead + len(head) + len(etherTypes) // the match of Reg6
 	a := Action{numbers: []number{{at: 26, size: 1}, {at: 10, size: 2}, {at: 16, size: 8}, {at: 32, size: 4},
-		{at: first + 6, size: 2, also: []int{first + 12}, bits: first}}}
+		{at: first + 6, size: 2, copies: []int{first + 12}, remaining: first}}}
 	a.bytes = nicira(nil, nicLearn,
 		slices.Concat(head, etherTypes, part(0, Reg6), part(0, source), part(load, Reg7)))
 	return a
@@ -88,11 +88,11 @@ func (a *Action) Append(b []byte, numbers ...uint64) []byte {
 		for k := range n.size {
 			b[start+n.at+k] = byte(v >> (8 * (n.size - 1 - k)))
 		}
-		for _, at := range n.also {
+		for _, at := range n.copies {
 			be.PutUint16(b[start+at:], uint16(v))
 		}
-		if n.bits > 0 {
-			be.PutUint16(b[start+n.bits:], uint16(32-v))
+		if n.remaining > 0 {
+			be.PutUint16(b[start+n.remaining:], uint16(32-v))
 		}
 	}
 	return b
@@ -122,8 +122,8 @@ type CT struct {
 	Nested []byte
 }
 
-// nowhere is the table of a CT without recirculation.
-const nowhere = 0xff
+// noTable is the table of a CT without recirculation.
+const noTable = 0xff
 
 // Append appends the action.
 func (c CT) Append(b []byte) []byte {
@@ -133,7 +133,7 @@ func (c CT) Append(b []byte) []byte {
 		flags = flagCommit
 	}
 	if c.Table == 0 {
-		c.Table = nowhere
+		c.Table = noTable
 	}
 	return nicira(b, nicCT,
 		slices.Concat(u16(flags), u32(0), u16(c.Zone), []byte{c.Table, 0, 0, 0}, u16(0), c.Nested))
@@ -147,7 +147,7 @@ func CutCT(b []byte) (c CT, rest []byte, ok bool) {
 		return c, b, false
 	}
 	c = CT{Commit: a[11] != 0, Zone: be.Uint16(a[16:]), Table: a[18], Nested: a[fixed:]}
-	if c.Table == nowhere {
+	if c.Table == noTable {
 		c.Table = 0
 	}
 	return c, rest, bytes.Equal(c.Append(nil), a)
@@ -227,7 +227,7 @@ func CutSetField(b []byte) (x OXM, rest []byte, ok bool) {
 	return x, rest, ok
 }
 
-// Sizes of what an action begins with, and of what an action of Open vSwitch begins with.
+// Sizes of the header of an action, and of that of an action of Open vSwitch.
 const actionHead, niciraHead = 4, 10
 
 // CutAction cuts the first action off a list. It returns all of a list that begins with none.
@@ -241,7 +241,7 @@ func CutAction(list []byte) (a, rest []byte) {
 	return list, nil
 }
 
-// Invalid appends an action that every switch refuses.
+// Invalid appends an action that every switch rejects.
 func Invalid(b []byte) []byte { return action(b, actionNone, nil) }
 
 func action(b []byte, kind uint16, body []byte) []byte {

@@ -61,21 +61,21 @@ func Receive(r io.Reader) (t Type, xid uint32, body []byte, err error) {
 	return Type(head[1]), be.Uint32(head[4:]), body, err
 }
 
-// Refusal is an error message of the switch.
-type Refusal struct {
+// SwitchError is an error message (OFPT_ERROR) of the switch.
+type SwitchError struct {
 	XID        uint32 // of the rejected message
 	Type, Code uint16
 }
 
-// Error returns the numbers that OpenFlow has for the reason.
-func (r *Refusal) Error() string {
+// Error returns the numbers of the reason in OpenFlow.
+func (r *SwitchError) Error() string {
 	return fmt.Sprintf("ovs-vswitchd refuses it (OpenFlow 1.5: type %d, code %d)", r.Type, r.Code)
 }
 
-// ParseRefusal parses the body of an error message.
-func ParseRefusal(xid uint32, body []byte) *Refusal {
+// ParseError parses the body of an error message.
+func ParseError(xid uint32, body []byte) *SwitchError {
 	body = append(slices.Clone(body), 0, 0, 0, 0) // missing bytes are zeros
-	return &Refusal{xid, be.Uint16(body), be.Uint16(body[2:])}
+	return &SwitchError{xid, be.Uint16(body), be.Uint16(body[2:])}
 }
 
 // Steps of a bundle.

@@ -46,8 +46,8 @@ func cutEntry(content []byte, fixed int) (entry, rest []byte, err error) {
 	return content[:size], content[size:], nil
 }
 
-// Found is a flow that the switch has.
-type Found struct {
+// InstalledFlow is a flow that the switch has, as it reports it.
+type InstalledFlow struct {
 	Flow
 	IdleTimeout, HardTimeout, Flags, Importance uint16
 	Packets                                     uint64 // that matched it
@@ -64,7 +64,7 @@ func RequestFlows(b []byte, xid uint32, cookie, mask uint64) []byte {
 
 // ParseFlows returns the flows of a reply to RequestFlows, and whether another message with more
 // follows.
-func ParseFlows(body []byte) (list []Found, more bool, err error) {
+func ParseFlows(body []byte) (list []InstalledFlow, more bool, err error) {
 	content, more, err := reply(body, multipartFlows)
 	for len(content) > 0 && err == nil {
 		const fixed = 24
@@ -72,7 +72,7 @@ func ParseFlows(body []byte) (list []Found, more bool, err error) {
 		if e, content, err = cutEntry(content, fixed); err != nil {
 			break
 		}
-		f := Found{IdleTimeout: be.Uint16(e[8:]), HardTimeout: be.Uint16(e[10:]), Flags: be.Uint16(e[12:]),
+		f := InstalledFlow{IdleTimeout: be.Uint16(e[8:]), HardTimeout: be.Uint16(e[10:]), Flags: be.Uint16(e[12:]),
 			Importance: be.Uint16(e[14:])}
 		f.Table, f.Priority, f.Cookie = e[4], be.Uint16(e[6:]), be.Uint64(e[16:])
 		var stats, instructions []byte

@@ -215,7 +215,7 @@ func (s *story) trace(words []string) (walk.Trace, error) {
 			prefer = append(prefer, netip.MustParseAddrPort(w))
 		}
 	}
-	trace, err := s.walker.WalkOn(from, packet, prefer...)
+	trace, err := s.walker.WalkWithLater(from, packet, prefer...)
 	if err != nil {
 		return trace, fmt.Errorf("%w\n%s", err, trace)
 	}

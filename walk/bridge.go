@@ -24,14 +24,14 @@ func (n *node) addPatches() {
 		case ok && to == n.bridge.Name:
 			n.patch[patchPort(row.Name)] = row.Name
 		case ok:
-			n.plain[to] = &plainBridge{to, patchPort(row.Name), row.Name}
+			n.plainBridges[to] = &plainBridge{to, patchPort(row.Name), row.Name}
 		}
 	}
 }
 
 // podPort returns the port of one of our bridges that a pod is behind.
 func (n *node) podPort(pod *cluster.Pod) (port string, ok bool) {
-	for _, b := range n.ours {
+	for _, b := range n.ownBridges {
 		for port, mac := range b.Pods {
 			if mac == pod.MAC {
 				return port, true
@@ -44,7 +44,7 @@ func (n *node) podPort(pod *cluster.Pod) (port string, ok bool) {
 // bridgeOf returns the bridge that a port is on: port names are unique on a node.
 func (n *node) bridgeOf(port string) *openflow.Bridge {
 	on := n.state.Bridge.Ports[port].Bridge
-	for _, b := range n.ours {
+	for _, b := range n.ownBridges {
 		if _, pod := b.Pods[port]; pod || b.Name == on {
 			return b
 		}
@@ -52,8 +52,8 @@ func (n *node) bridgeOf(port string) *openflow.Bridge {
 	return n.bridge
 }
 
-// wayToOVN returns OVN's port that one of our bridges connects to, or nil.
-func (n *node) wayToOVN(b *openflow.Bridge) *ovn.Port {
+// portToOVN returns OVN's port that one of our bridges connects to, or nil.
+func (n *node) portToOVN(b *openflow.Bridge) *ovn.Port {
 	for _, p := range n.state.Bridge.Ports {
 		if id, ok := n.logicalPort(p.Peer); ok && p.Bridge == b.Name {
 			return n.ovn.Port(id)
@@ -122,8 +122,8 @@ func (r *run) afterOutput(n *node, b *openflow.Bridge, out openflow.Output) (loc
 // addNeighbors adds, to the switch that one of our bridges connects to, the addresses that the
 // bridge asks pods for: OVN itself has no port with them.
 func (n *node) addNeighbors() {
-	for _, b := range n.ours {
-		if p := n.wayToOVN(b); p != nil {
+	for _, b := range n.ownBridges {
+		if p := n.portToOVN(b); p != nil {
 			for a, m := range b.Neighbors() {
 				p.AddNeighbor(a, m)
 			}
@@ -149,9 +149,9 @@ func (n *node) behindPort(b *openflow.Bridge, out string) (location, error) {
 // patchPort returns the name that ovn-controller gives to the patch port of a localnet port.
 func patchPort(localnet string) string { return "patch-" + localnet + "-to-br-int" }
 
-// plainBehind returns the bridge without our flows that a patch port is on, or nil.
-func (n *node) plainBehind(patch string) *plainBridge {
-	for _, p := range n.plain {
+// plainBridgeOf returns the bridge without our flows that a patch port is on, or nil.
+func (n *node) plainBridgeOf(patch string) *plainBridge {
+	for _, p := range n.plainBridges {
 		if p.patch == patch {
 			return p
 		}
@@ -162,14 +162,14 @@ func (n *node) plainBehind(patch string) *plainBridge {
 // plainReceives takes a packet through a bridge without our flows, between OVN and the host's links
 // on it.
 func (r *run) plainReceives(n *node, in string) (location, error) {
-	b, to := n.plainBehind(in), location{}
+	b, to := n.plainBridgeOf(in), location{}
 	if b != nil {
 		for name, p := range n.state.Bridge.Ports {
 			if p.Bridge == b.name && p.MAC == r.EthDst {
 				to = location{hostReceives, n, name}
 			}
 		}
-	} else if b = n.pluggedInto(in); b != nil {
+	} else if b = n.plainBridgeWith(in); b != nil {
 		to = location{switchReceives, n, b.localnet}
 	}
 	if to == (location{}) {
@@ -199,7 +199,7 @@ func (r *run) afterHost(n *node, link string, err error) (location, error) {
 		return location{bridgeReceives, n, flow.Local}, nil
 	case n.bridgeOf(link) != n.bridge:
 		return location{bridgeReceives, n, link}, nil
-	case n.pluggedInto(link) != nil:
+	case n.plainBridgeWith(link) != nil:
 		return location{plainReceives, n, link}, nil
 	case isOVN:
 		return location{switchReceives, n, port}, nil
@@ -221,7 +221,7 @@ func (r *run) switchOutput(n *node, name string) (location, error) {
 	if network, ok := p.Localnet(); ok {
 		patch := patchPort(name)
 		switch {
-		case n.plainBehind(patch) != nil:
+		case n.plainBridgeOf(patch) != nil:
 			return location{plainReceives, n, patch}, nil
 		case n.patch[patch] == "":
 			return r.drop(packet.Other,

@@ -11,7 +11,7 @@ import (
 // Costs are those of the packets of one connection. A packet that was not sent has the zero Cost.
 type Costs struct {
 	First packet.Cost
-	Later packet.Cost // of the sender, after a reply arrived; only Walker.WalkOn sends one
+	Later packet.Cost // of the sender, after a reply arrived; only Walker.WalkWithLater sends one
 	Reply packet.Cost
 }
 
@@ -31,9 +31,9 @@ func sendTunnelled(c *packet.Cost, n *node) {
 	}
 }
 
-// takeTunnelled adds the work of the node where the tunnel ends. nft takes the packets of a
+// receiveTunnelled adds the work of the node where the tunnel ends. nft takes the packets of a
 // userspace datapath before the host tracks them.
-func takeTunnelled(c *packet.Cost, n *node) {
+func receiveTunnelled(c *packet.Cost, n *node) {
 	if n.userspace() || n.uplink() != "" {
 		c.Lookups++
 	}
@@ -42,9 +42,9 @@ func takeTunnelled(c *packet.Cost, n *node) {
 	}
 }
 
-// WalkOn is Walk, followed by a later packet of the sender if the first was answered: the Trace has
-// the cost of the later packet.
-func (w *Walker) WalkOn(at Point, p packet.Packet, prefer ...netip.AddrPort) (Trace, error) {
+// WalkWithLater is Walk, followed by a later packet of the sender if the first was answered: the
+// Trace has the cost of the later packet.
+func (w *Walker) WalkWithLater(at Point, p packet.Packet, prefer ...netip.AddrPort) (Trace, error) {
 	r := w.run(prefer)
 	t, err := r.walk(at, p)
 	if err != nil || !t.Verdict.Answered || t.Verdict.Rejected {

@@ -228,10 +228,10 @@ func TestNotAnswered(t *testing.T) {
 	}
 }
 
-// A Service without endpoints rejects packets. The refusal reaches a pod. On real OVN it does not
+// A Service without endpoints rejects packets. The rejection reaches a pod. On real OVN it does not
 // reach the host: the gateway router translates it, and sends it to the source MAC of the packet,
 // which is its own. skip_snat and another source MAC in table 2 correct both.
-func TestRefused(t *testing.T) {
+func TestRejected(t *testing.T) {
 	w := byHand(2)
 	for _, to := range []string{"10.96.0.50:80", "[fd00:10:96::50]:80"} {
 		tr := walk(t, w, inPod(1, "pod%d"), tcp(to))

@@ -16,18 +16,18 @@ import (
 // node is one node's State, prepared when a packet first reaches the node. It has what the
 // interpreters need to know about each other: what is behind a port or a link.
 type node struct {
-	w      *Walker
-	name   string
-	state  datapath.State
-	info   *cluster.Node // nil if the Snapshot has none
-	owner  cluster.Owner // the Node object
-	pods   map[string]*cluster.Pod
-	bridge *openflow.Bridge   // the gateway bridge
-	ours   []*openflow.Bridge // bridges that only Hairpin uses
-	patch  map[string]string  // patch port of the gateway bridge to OVN -> its localnet port
-	plain  map[string]*plainBridge
-	ovn    *ovn.Network
-	host   *linux.Host
+	w            *Walker
+	name         string
+	state        datapath.State
+	info         *cluster.Node // nil if the Snapshot has none
+	owner        cluster.Owner // the Node object
+	pods         map[string]*cluster.Pod
+	bridge       *openflow.Bridge   // the gateway bridge
+	ownBridges   []*openflow.Bridge // bridges that only Hairpin uses, without the gateway bridge
+	patch        map[string]string  // patch port of the gateway bridge to OVN -> its localnet port
+	plainBridges map[string]*plainBridge
+	ovn          *ovn.Network
+	host         *linux.Host
 }
 
 // node returns the node with that name.
@@ -44,7 +44,7 @@ func (w *Walker) node(name string) (*node, error) {
 	}
 	n := &node{w: w, name: name, state: state, info: w.world.Snapshot.Node(name),
 		owner: cluster.Owner{Kind: "Node", Name: name},
-		pods:  map[string]*cluster.Pod{}, patch: map[string]string{}, plain: map[string]*plainBridge{}}
+		pods:  map[string]*cluster.Pod{}, patch: map[string]string{}, plainBridges: map[string]*plainBridge{}}
 	for _, p := range w.world.Snapshot.Pods {
 		if p.Node == name {
 			n.pods[p.LogicalPort()] = p
@@ -54,7 +54,7 @@ func (w *Walker) node(name string) (*node, error) {
 	if n.ovn, err = ovn.New(state.NB, state.Bridge.Settings["system-id"], n); err != nil {
 		return nil, fmt.Errorf("node %s: %w", name, err)
 	}
-	n.bridge, n.ours = openflow.Bridges(&n.state.Bridge, n.info)
+	n.bridge, n.ownBridges = openflow.Bridges(&n.state.Bridge, n.info)
 	n.addPatches()
 	n.addNeighbors()
 	n.host = linux.New(name, n.info, &n.state, n)
@@ -85,9 +85,9 @@ func (n *node) hostLink(name string) *cluster.HostLink {
 	return nil
 }
 
-// carrying returns the host's link to another network that has an address, its own or an egress
+// linkWith returns the host's link to another network that has an address, its own or an egress
 // address; empty if none has it.
-func (n *node) carrying(a netip.Addr) string {
+func (n *node) linkWith(a netip.Addr) string {
 	for k := range n.state.Host.Addresses {
 		if k.Prefix.Addr() == a && n.hostLink(k.Link) != nil {
 			return k.Link
@@ -134,7 +134,7 @@ func (n *node) Resolve(a netip.Addr) (cluster.MAC, bool) { return n.w.resolve(a)
 // Neighbor resolves a neighbour on a link, as ARP or neighbour discovery would.
 func (n *node) Neighbor(link string, a netip.Addr) (cluster.MAC, bool) {
 	port, ok := n.logicalPort(link)
-	if b := n.pluggedInto(link); !ok && b != nil {
+	if b := n.plainBridgeWith(link); !ok && b != nil {
 		port, ok = b.localnet, true
 	}
 	if !ok {
@@ -146,8 +146,8 @@ func (n *node) Neighbor(link string, a netip.Addr) (cluster.MAC, bool) {
 	return cluster.MAC{}, false
 }
 
-// IsNodes reports whether a MAC belongs to a node's link to a network.
-func (n *node) IsNodes(m cluster.MAC) bool {
+// IsNodeMAC reports whether a MAC belongs to a node's link to a network.
+func (n *node) IsNodeMAC(m cluster.MAC) bool {
 	return slices.ContainsFunc(n.w.world.Snapshot.Nodes, func(n *cluster.Node) bool {
 		return ExternalMAC(n) == m || n.Gateway.MAC == m || n.Gateway.DeviceMAC == m ||
 			slices.ContainsFunc(n.Links, func(l cluster.HostLink) bool { return l.MAC == m })
@@ -185,7 +185,8 @@ func (n *node) mappedBridge(network string) (string, bool) {
 	return "", false
 }
 
-// pluggedInto returns the bridge of the OVN network that a link of the host is a port of, or nil.
-func (n *node) pluggedInto(link string) *plainBridge {
-	return n.plain[n.state.Bridge.Ports[link].Bridge]
+// plainBridgeWith returns the bridge of the OVN network that a link of the host is a port of, or
+// nil.
+func (n *node) plainBridgeWith(link string) *plainBridge {
+	return n.plainBridges[n.state.Bridge.Ports[link].Bridge]
 }

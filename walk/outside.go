@@ -41,7 +41,7 @@ func (r *run) outsideReceives(from *node) (location, error) {
 	}
 	if to != nil {
 		if link == "" {
-			link = to.carrying(r.Dst)
+			link = to.linkWith(r.Dst)
 		}
 		if link != "" {
 			r.EthDst = to.MAC(link)
@@ -99,7 +99,7 @@ func (r *run) geneve(n *node, port ovs.Port, t flow.Tunnel) (location, error) {
 			t.Peer = port.Local
 			r.tunnel, r.CT, r.Mark = t, conntrack.State{}, 0
 			sendTunnelled(&r.Cost, n)
-			takeTunnelled(&r.Cost, to)
+			receiveTunnelled(&r.Cost, to)
 			return location{tunnelReceives, to, name}, nil
 		}
 	}

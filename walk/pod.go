@@ -47,7 +47,7 @@ func (r *run) podSends(n *node, name string) (location, error) {
 	}
 	port, at, by := n.ovn.Port(name), switchReceives, name
 	if own, ok := n.podPort(pod); ok && port == nil {
-		at, by, port = bridgeReceives, own, n.wayToOVN(n.bridgeOf(own))
+		at, by, port = bridgeReceives, own, n.portToOVN(n.bridgeOf(own))
 	}
 	if port == nil {
 		return r.drop(packet.Other, fmt.Sprintf("pod %s/%s has no logical port %s", pod.Owner.Namespace, pod.Owner.Name, name))

@@ -299,7 +299,7 @@ func (q *question) source(b cluster.Backend) netip.Addr {
 func (q *question) walk(t *rapid.T, w *walk.Walker, prefer ...netip.AddrPort) walk.Trace {
 	q.walks++
 	p := packet.Packet{Protocol: q.f.Protocol, Src: q.src, Dst: q.to.Addr(), DstPort: q.to.Port(), EthDst: q.mac}
-	tr, err := w.WalkOn(q.from, p, prefer...)
+	tr, err := w.WalkWithLater(q.from, p, prefer...)
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", q, err, tr)
 	}

@@ -73,14 +73,14 @@ type run struct {
 	path.Path
 	w *Walker
 
-	tunnel   flow.Tunnel // by which this packet arrived
-	flags    ovn.Flags   // of this packet in its last router
-	visits   []Visit
-	visiting bool // the last of visits is not finished
-	since    int  // number of steps before it
-	verdict  Verdict
-	done     bool
-	refusal  *refusal
+	tunnel    flow.Tunnel // by which this packet arrived
+	flags     ovn.Flags   // of this packet in its last router
+	visits    []Visit
+	visiting  bool // the last of visits is not finished
+	firstStep int  // number of steps before it
+	verdict   Verdict
+	done      bool
+	rejection *rejection
 }
 
 func (w *Walker) run(prefer []netip.AddrPort) *run {
@@ -90,7 +90,7 @@ func (w *Walker) run(prefer []netip.AddrPort) *run {
 // walk is Walker.Walk.
 func (r *run) walk(at Point, p packet.Packet) (Trace, error) {
 	t, err := r.oneWay(at, p)
-	if err != nil || !t.Verdict.Delivered && r.refusal == nil {
+	if err != nil || !t.Verdict.Delivered && r.rejection == nil {
 		return t, err
 	}
 	err = r.answer(&t)
@@ -114,8 +114,8 @@ func (r *run) oneWay(at Point, p packet.Packet) (Trace, error) {
 	return t, err
 }
 
-// refusal is the packet with which a load balancer or nft rejects another one.
-type refusal struct {
+// rejection is the packet with which a load balancer or nft rejects another one.
+type rejection struct {
 	from       location
 	packet     packet.Packet
 	connection *conntrack.Connection // of the packet that nft rejects
@@ -134,7 +134,7 @@ const (
 	tunnelReceives  // a packet arrives by a tunnel; port: of one of our bridges
 	switchOutput    // out of a port of a logical switch, all pipelines done
 	routerReceives  // port: of a logical router
-	routerRefuses   // egress pipeline of a logical router from lr_out_snat on; port: the egress port
+	routerRejects   // egress pipeline of a logical router from lr_out_snat on; port: the egress port
 	outsideReceives // the external network; node: the sender, nil: an external machine
 	podSends        // port: the pod's logical port
 )
@@ -142,7 +142,7 @@ const (
 // inOVS reports whether a packet at p is still in the datapath that it came through.
 func (p place) inOVS() bool {
 	switch p {
-	case bridgeReceives, plainReceives, switchReceives, switchOutput, routerReceives, routerRefuses:
+	case bridgeReceives, plainReceives, switchReceives, switchOutput, routerReceives, routerRejects:
 		return true
 	}
 	return false
@@ -151,7 +151,7 @@ func (p place) inOVS() bool {
 // inOVN reports whether a packet at p is in OVN's bridge.
 func (p place) inOVN() bool {
 	switch p {
-	case switchReceives, switchOutput, routerReceives, routerRefuses:
+	case switchReceives, switchOutput, routerReceives, routerRejects:
 		return true
 	}
 	return false
@@ -199,7 +199,7 @@ func (r *run) follow(at location, p packet.Packet) (Verdict, error) {
 	return r.verdict, nil
 }
 
-// end ends a packet that was dropped or rejected, and keeps the refusal that its sender gets.
+// end ends a packet that was dropped or rejected, and keeps the rejection that its sender gets.
 func (r *run) end(at location) {
 	r.done = true
 	r.verdict = Verdict{Rejected: r.End.Rejected, Cause: r.End.Cause, Reason: r.End.Reason}
@@ -212,14 +212,14 @@ func (r *run) end(at location) {
 	case switchReceives:
 		at.place = switchOutput
 	case routerReceives:
-		at.place = routerRefuses
+		at.place = routerRejects
 	default:
 		at = location{place: hostSends, node: at.node}
 	}
-	r.refusal = &refusal{from: at, packet: back, connection: r.End.Connection}
+	r.rejection = &rejection{from: at, packet: back, connection: r.End.Connection}
 }
 
-// enter records where the packet enters a bridge, and where it leaves the last one.
+// enter begins a visit if the packet enters a bridge, and ends the last one.
 func (r *run) enter(at location) {
 	r.Node, r.Userspace = "", false
 	if at.node != nil {
@@ -230,7 +230,7 @@ func (r *run) enter(at location) {
 		r.leave()
 		if ovn || at.place == bridgeReceives || at.place == plainReceives || at.place == tunnelReceives {
 			r.visits = append(r.visits, Visit{Node: r.Node, OVN: ovn, Port: at.port, In: r.Packet})
-			r.visiting, r.since, r.Passes = true, len(r.Steps), nil
+			r.visiting, r.firstStep, r.Passes = true, len(r.Steps), nil
 		}
 	}
 	if r.visiting && ovn {
@@ -241,14 +241,16 @@ func (r *run) enter(at location) {
 	}
 }
 
+// leave records where the packet left the bridge of the last visit.
 func (r *run) leave() {
 	if r.visiting {
 		v := &r.visits[len(r.visits)-1]
-		v.Steps, v.Passes = r.Steps[r.since:], r.Passes
+		v.Steps, v.Passes = r.Steps[r.firstStep:], r.Passes
 		r.visiting = false
 	}
 }
 
+// move passes the packet to the system at a location, and returns where it goes next.
 func (r *run) move(at location) (next location, err error) {
 	n := at.node
 	if at.place.inOVN() && slices.Contains(n.state.Bridge.NoFlows, claims.IntegrationBridge) {
@@ -258,8 +260,8 @@ func (r *run) move(at location) (next location, err error) {
 	switch at.place {
 	case hostSends:
 		var rejected *conntrack.Connection
-		if r.refusal != nil {
-			rejected = r.refusal.connection
+		if r.rejection != nil {
+			rejected = r.rejection.connection
 		}
 		port, err = n.host.Sends(&r.Path, rejected)
 		return r.afterHost(n, port, err)
@@ -278,8 +280,8 @@ func (r *run) move(at location) (next location, err error) {
 	case routerReceives:
 		port, r.flags, err = n.ovn.RouterReceives(&r.Path, at.port)
 		return location{switchReceives, n, port}, err
-	case routerRefuses:
-		port, err = n.ovn.RouterRefuses(&r.Path, at.port, r.flags)
+	case routerRejects:
+		port, err = n.ovn.RouterRejects(&r.Path, at.port, r.flags)
 		return location{switchReceives, n, port}, err
 	case outsideReceives:
 		return r.outsideReceives(n)
@@ -306,7 +308,7 @@ func (l location) String() string {
 		return name + ": bridge, from " + l.port
 	case switchReceives, switchOutput:
 		return name + ": logical switch port " + l.port
-	case routerReceives, routerRefuses:
+	case routerReceives, routerRejects:
 		return name + ": logical router port " + l.port
 	case podSends:
 		return name + ": pod " + l.port
@@ -351,16 +353,16 @@ func (r *run) start(at Point, p *packet.Packet) (location, error) {
 	return location{place: hostSends, node: n}, err
 }
 
-// answer follows the receiver's reply, or the refusal, to the sender.
+// answer follows the receiver's reply, or the rejection, to the sender.
 func (r *run) answer(t *Trace) error {
 	v := &t.Verdict
 	back, start := packet.Packet{}, location{}
-	if r.refusal != nil {
+	if r.rejection != nil {
 		if t.Sent.Protocol == cluster.UDP {
 			v.AnswerReason = "the ICMP error is not followed"
 			return nil
 		}
-		back, start = r.refusal.packet, r.refusal.from
+		back, start = r.rejection.packet, r.rejection.from
 	} else {
 		back = v.Seen.Reply()
 		var err error

@@ -138,15 +138,15 @@ func TestPace(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		if most := firstFew + int(time.Since(begin)/burstPause) + 1; len(got) > most || len(got) < most-2 {
+		if most := burstFree + int(time.Since(begin)/burstPause) + 1; len(got) > most || len(got) < most-2 {
 			t.Errorf("%d changes gave %d Snapshots, at most %d are wanted: %v", burst, len(got), most, got)
 		}
 		time.Sleep(burstPause)
 		if n := next(); n != burst && got[len(got)-1] != burst {
 			t.Errorf("the last Snapshot has %d Nodes", n)
 		}
-		time.Sleep(firstFew * burstPause)
-		for i := range firstFew - 1 {
+		time.Sleep(burstFree * burstPause)
+		for i := range burstFree - 1 {
 			k.changes <- change{set: []any{namedNode(fmt.Sprint("m", i))}}
 			if n := next(); n != burst+i+1 {
 				t.Errorf("after a rest, the Snapshot of change %d has %d Nodes", i, n)

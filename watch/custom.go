@@ -37,11 +37,11 @@ type custom struct {
 }
 
 var (
-	ours      = []schema.GroupVersion{v1.GroupVersion()}
-	egressIPs = custom{ours, v1.Resource, func() runtime.Object { return &v1.EgressIP{} },
+	ovnGroup  = []schema.GroupVersion{v1.GroupVersion()}
+	egressIPs = custom{ovnGroup, v1.Resource, func() runtime.Object { return &v1.EgressIP{} },
 		func() runtime.Object { return &v1.EgressIPList{} },
 		func(m metav1.ObjectMeta) metav1.Object { return &v1.EgressIP{ObjectMeta: m} }}
-	egressServices = custom{ours, v1.ServiceResource, func() runtime.Object { return &v1.EgressService{} },
+	egressServices = custom{ovnGroup, v1.ServiceResource, func() runtime.Object { return &v1.EgressService{} },
 		func() runtime.Object { return &v1.EgressServiceList{} },
 		func(m metav1.ObjectMeta) metav1.Object { return &v1.EgressService{ObjectMeta: m} }}
 	loadBalancerPools = custom{[]schema.GroupVersion{v1alpha1.GroupVersion()}, v1alpha1.PoolResource,
@@ -85,8 +85,8 @@ func FRRConfigurationPath(namespace string) string {
 
 func (r *custom) path(v schema.GroupVersion) string { return "/apis/" + v.String() + "/" + r.name }
 
-// served requests the resource in the first of its versions that the server has.
-func served[T any](r *custom, client rest.Interface, options *metav1.ListOptions,
+// requestServed requests the resource in the first of its versions that the server has.
+func requestServed[T any](r *custom, client rest.Interface, options *metav1.ListOptions,
 	do func(*rest.Request) (T, error)) (out T, err error) {
 	for _, v := range r.versions {
 		out, err = do(client.Get().AbsPath(r.path(v)).SetHeader("Accept", "application/json").VersionedParams(options,
@@ -124,7 +124,7 @@ func ListClusterNetworkPolicies(ctx context.Context, client rest.Interface,
 func ClusterNetworkPolicy(ctx context.Context, client rest.Interface,
 	name string) (*clusternetworkpolicy.ClusterNetworkPolicy, error) {
 	o := &clusternetworkpolicy.ClusterNetworkPolicy{}
-	_, err := served(&clusterNetworkPolicies, client, &metav1.ListOptions{},
+	_, err := requestServed(&clusterNetworkPolicies, client, &metav1.ListOptions{},
 		func(q *rest.Request) (any, error) {
 			text, err := q.Suffix(name).DoRaw(ctx)
 			if err == nil {
@@ -139,7 +139,7 @@ func ClusterNetworkPolicy(ctx context.Context, client rest.Interface,
 }
 
 func (r *custom) all(ctx context.Context, client rest.Interface, options metav1.ListOptions) (runtime.Object, error) {
-	text, err := served(r, client, &options, func(q *rest.Request) ([]byte, error) { return q.DoRaw(ctx) })
+	text, err := requestServed(r, client, &options, func(q *rest.Request) ([]byte, error) { return q.DoRaw(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (k *kube) custom(ctx context.Context, client rest.Interface, r *custom) *so
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
 			options.Watch = true
-			body, err := served(r, client, &options,
+			body, err := requestServed(r, client, &options,
 				func(q *rest.Request) (io.ReadCloser, error) { return q.Stream(ctx) })
 			if err != nil {
 				return nil, err
@@ -173,23 +173,23 @@ func (k *kube) custom(ctx context.Context, client rest.Interface, r *custom) *so
 
 // events reads the stream of a watch of such a resource.
 type events struct {
-	body io.ReadCloser
-	from *json.Decoder
-	of   *custom
+	body     io.ReadCloser
+	decoder  *json.Decoder
+	resource *custom
 }
 
 // Decode returns the next event.
 func (e *events) Decode() (apiwatch.EventType, runtime.Object, error) {
 	var event metav1.WatchEvent
-	if err := e.from.Decode(&event); err != nil {
+	if err := e.decoder.Decode(&event); err != nil {
 		return "", nil, err
 	}
-	object := e.of.object()
+	object := e.resource.object()
 	if event.Type == string(apiwatch.Error) {
 		object = &metav1.Status{}
 	}
 	if err := json.Unmarshal(event.Object.Raw, object); err != nil {
-		return "", nil, fmt.Errorf("read one of %s: %w", e.of.name, err)
+		return "", nil, fmt.Errorf("read one of %s: %w", e.resource.name, err)
 	}
 	return apiwatch.EventType(event.Type), object, nil
 }

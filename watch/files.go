@@ -63,7 +63,7 @@ const folderCheck = time.Second
 // folderWatch reports changes of a folder.
 type folderWatch struct {
 	*fsnotify.Watcher
-	is os.FileInfo
+	info os.FileInfo
 }
 
 func watchFolder(dir string) (*folderWatch, error) {
@@ -71,21 +71,21 @@ func watchFolder(dir string) (*folderWatch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", dir, err)
 	}
-	is, err := os.Stat(dir) // before: if another folder replaces it meanwhile, replaced detects that
+	info, err := os.Stat(dir) // before: if another folder replaces it meanwhile, replaced detects that
 	if err == nil {
 		err = w.Add(dir)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("watch %s: %w", dir, err), w.Close())
 	}
-	return &folderWatch{w, is}, nil
+	return &folderWatch{w, info}, nil
 }
 
 // replaced reports whether the watched folder is gone, or another one has its name.
 func (w *folderWatch) replaced(dir string) bool {
 	now, err := os.Stat(dir)
 	// A folder that replaces a deleted one may have the same inode number, but has no watch.
-	return err != nil || !os.SameFile(w.is, now) || len(w.WatchList()) == 0
+	return err != nil || !os.SameFile(w.info, now) || len(w.WatchList()) == 0
 }
 
 // folder is the content of a directory at the last reading.
@@ -209,8 +209,8 @@ func (f *folder) snapshot() *cluster.Snapshot {
 		return f.last
 	}
 	f.lastStored, f.lastProblems = s, problems
-	with := *s
-	with.Problems = cluster.SortProblems(slices.Concat(problems, s.Problems))
-	f.last = &with
+	out := *s
+	out.Problems = cluster.SortProblems(slices.Concat(problems, s.Problems))
+	f.last = &out
 	return f.last
 }

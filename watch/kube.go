@@ -34,15 +34,15 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// othersStay is how long Pods of other nodes are still read when the status no longer needs them. A
-// node from which an address moves translates for some seconds more.
-const othersStay = 10 * time.Second
+// otherPodsLinger is how long Pods of other nodes are still read when nothing needs them any more.
+// A node from which an address moves still translates packets of their Pods for some seconds.
+const otherPodsLinger = 10 * time.Second
 
 // In a burst, there is a pause between Snapshots after the first few: the work after each costs
-// about the same for one change as for ten. Each pause without a Snapshot allows one more without a
-// pause later, at most firstFew.
+// about the same for one change as for ten. Snapshots without a pause: burstFree at first, and one
+// more for each burstPause that passes.
 const (
-	firstFew   = 10
+	burstFree  = 10
 	burstPause = 100 * time.Millisecond
 )
 
@@ -93,9 +93,9 @@ func Kube(ctx context.Context, client *kubeapi.Client, node string,
 	} else {
 		sources = append(sources, k.custom(ctx, core, &frrConfigurations))
 	}
-	k.needsOthers = needsOtherPods(node)
-	k.withoutOthers = node == ""
-	k.startOthers = func() *source { return k.resource(ctx, core, "pods", otherPods(node), named[corev1.Pod]) }
+	k.needsOtherPods = needsOtherPods(node)
+	k.allowUnread = node == ""
+	k.startOtherPods = func() *source { return k.resource(ctx, core, "pods", otherPods(node), named[corev1.Pod]) }
 	go k.collect(ctx, len(sources))
 	for _, s := range sources {
 		go s.run(ctx)
@@ -123,17 +123,17 @@ type kube struct {
 	out     feed
 	store   *store.Store
 	reach   reachability
-	// startOthers starts the source of other nodes' Pods, for as long as Snapshots need it. Until
-	// that source is complete there is no Snapshot, because readers must not act on part of it; or,
-	// if withoutOthers, Snapshots have PodsUnread.
-	needsOthers func(*cluster.Snapshot) bool
-	startOthers func() *source
-	// withoutOthers reports that there are Snapshots with PodsUnread.
-	withoutOthers bool
+	// startOtherPods starts the source of other nodes' Pods, for as long as Snapshots need it.
+	// Until that source is complete there is no Snapshot, because readers must not act on part of
+	// it; or, with allowUnread, Snapshots have PodsUnread.
+	needsOtherPods func(*cluster.Snapshot) bool
+	startOtherPods func() *source
+	// allowUnread permits Snapshots with PodsUnread.
+	allowUnread bool
 
-	others   *source   // nil: there is none
-	unneeded time.Time // when Snapshots stopped needing it; zero: they need it
-	recheck  *time.Timer
+	otherPods *source   // nil: there is none
+	unneeded  time.Time // when Snapshots stopped needing it; zero: they need it
+	recheck   *time.Timer
 }
 
 const fieldNodeName = "spec.nodeName"
@@ -148,9 +148,9 @@ type change struct {
 // collect reads changes and publishes Snapshots.
 func (k *kube) collect(ctx context.Context, sources int) {
 	synced := map[*source]bool{}
-	k.recheck = time.NewTimer(othersStay)
+	k.recheck = time.NewTimer(otherPodsLinger)
 	defer k.recheck.Stop()
-	take := func(c change) {
+	apply := func(c change) {
 		for _, o := range c.gone {
 			k.store.Delete(o)
 		}
@@ -162,17 +162,17 @@ func (k *kube) collect(ctx context.Context, sources int) {
 		}
 		if c.ended != nil {
 			delete(synced, c.ended)
-			k.others = nil
+			k.otherPods = nil
 		}
 	}
-	rest := time.NewTimer(0)
-	defer rest.Stop()
-	pace := rate.NewLimiter(rate.Every(burstPause), firstFew)
-	unread := func() bool { return k.others != nil && !synced[k.others] }
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	limiter := rate.NewLimiter(rate.Every(burstPause), burstFree)
+	unread := func() bool { return k.otherPods != nil && !synced[k.otherPods] }
 	var last *cluster.Snapshot // of the Store
 	var out cluster.Snapshot
 	var received time.Time // of the oldest change that is in no Snapshot
-	for changed, resting := false, true; ; {
+	for changed, pausing := false, true; ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -180,23 +180,23 @@ func (k *kube) collect(ctx context.Context, sources int) {
 			if !changed {
 				received = time.Now()
 			}
-			take(c)
+			apply(c)
 			for range len(k.changes) {
-				take(<-k.changes)
+				apply(<-k.changes)
 			}
 			changed = true
-		case <-rest.C:
-			resting = false
+		case <-pause.C:
+			pausing = false
 		case <-k.recheck.C:
 			changed = changed || !k.unneeded.IsZero()
 		}
-		if !changed || resting || len(synced) < sources || unread() && !k.withoutOthers {
+		if !changed || pausing || len(synced) < sources || unread() && !k.allowUnread {
 			continue
 		}
 		begin := time.Now()
 		s := k.store.Snapshot()
-		k.updateOthers(ctx, s, begin)
-		if unread() && !k.withoutOthers {
+		k.updateOtherPods(ctx, s, begin)
+		if unread() && !k.allowUnread {
 			continue
 		}
 		if s != last || out.PodsUnread != unread() {
@@ -204,32 +204,32 @@ func (k *kube) collect(ctx context.Context, sources int) {
 			out.PodsUnread, out.Received = unread(), received
 			k.out.put(new(out))
 		}
-		changed, resting = false, true
-		rest.Reset(max(3*time.Since(begin), pace.Reserve().Delay()))
+		changed, pausing = false, true
+		pause.Reset(max(3*time.Since(begin), limiter.Reserve().Delay()))
 	}
 }
 
-// updateOthers starts the source of other nodes' Pods if the Snapshot needs it, and ends it when it
-// has not been needed for othersStay.
-func (k *kube) updateOthers(ctx context.Context, s *cluster.Snapshot, now time.Time) {
-	if k.needsOthers != nil && k.needsOthers(s) {
+// updateOtherPods starts the source of other nodes' Pods if the Snapshot needs it, and ends it when
+// it has not been needed for otherPodsLinger.
+func (k *kube) updateOtherPods(ctx context.Context, s *cluster.Snapshot, now time.Time) {
+	if k.needsOtherPods != nil && k.needsOtherPods(s) {
 		k.unneeded = time.Time{}
-		if k.others != nil {
+		if k.otherPods != nil {
 			return
 		}
-		k.others = k.startOthers()
+		k.otherPods = k.startOtherPods()
 		var until context.Context
-		until, k.others.end = context.WithCancel(ctx)
-		go k.others.runUntil(until)
+		until, k.otherPods.end = context.WithCancel(ctx)
+		go k.otherPods.runUntil(until)
 		return
 	}
 	switch {
-	case k.others == nil:
+	case k.otherPods == nil:
 	case k.unneeded.IsZero():
 		k.unneeded = now
-		k.recheck.Reset(othersStay)
-	case now.Sub(k.unneeded) >= othersStay:
-		k.others.end()
+		k.recheck.Reset(otherPodsLinger)
+	case now.Sub(k.unneeded) >= otherPodsLinger:
+		k.otherPods.end()
 	}
 }
 
@@ -255,10 +255,10 @@ type source struct {
 	newPods   *newPods           // nil: it passes on each object at once
 	after     <-chan struct{}    // it runs when this is closed; nil: at once
 
-	mu     sync.Mutex
-	known  map[types.NamespacedName]uint64 // resourceVersions
-	newest uint64                          // the newest resourceVersion that was passed on
-	turn   signal.Broadcast                // notified when these change
+	mu      sync.Mutex
+	known   map[types.NamespacedName]uint64 // resourceVersions
+	newest  uint64                          // the newest resourceVersion that was passed on
+	changed signal.Broadcast                // notified when these change
 }
 
 // resource returns a source of some objects of a kind that the client knows.
@@ -323,9 +323,10 @@ func (s *source) Replace(all []any, version string) error {
 	return s.replace(all, version)
 }
 
-// lock locks known and newest until the returned function is called with a new resourceVersion,
-// which is after the change is sent: has reports what collect will take before anything sent later.
-// resourceVersions only go back in a list, if the server's data were restored from a backup.
+// lock locks known and newest. The returned function sets newest and unlocks them; it is called
+// after the change is sent. So what known and newest show is ahead, in the channel, of anything
+// that is sent later. resourceVersions only go back in a list, if the server's data were restored
+// from a backup.
 func (s *source) lock() (unlock func(version string)) {
 	s.mu.Lock()
 	return func(version string) {
@@ -333,7 +334,7 @@ func (s *source) lock() (unlock func(version string)) {
 			s.newest = v
 		}
 		s.mu.Unlock()
-		s.turn.Notify()
+		s.changed.Notify()
 	}
 }
 

@@ -112,16 +112,16 @@ func (f *file) document(place string, outer metav1.TypeMeta, j []byte) {
 	} else if head.Metadata.Namespace == "" {
 		head.Metadata.Namespace = metav1.NamespaceDefault
 	}
-	if err := badName(head.Kind, head.Metadata.Namespace, head.Metadata.Name); err != nil {
+	if err := checkName(head.Kind, head.Metadata.Namespace, head.Metadata.Name); err != nil {
 		f.problem(place, err)
 		return
 	}
 	f.object(cluster.Owner{Kind: head.Kind, Namespace: head.Metadata.Namespace, Name: head.Metadata.Name}, object, j)
 }
 
-// badName rejects names that the API server rejects (RFC 1123). Names occur in output and in names
-// of rows and rules.
-func badName(kind, namespace, name string) error {
+// checkName rejects names that the API server rejects (RFC 1123). Names occur in output and in
+// names of rows and rules.
+func checkName(kind, namespace, name string) error {
 	valid := validation.IsDNS1123Subdomain
 	if kind == "Service" || kind == "EgressService" || kind == "Namespace" {
 		valid = validation.IsDNS1123Label
@@ -237,8 +237,8 @@ func newObject(apiVersion, kind string) (metav1.Object, error) {
 	if object == nil || apiVersion == want {
 		return object, nil
 	}
-	ours, _, _ := strings.Cut(want, "/")
-	if group, _, in := strings.Cut(apiVersion, "/"); in && group != ours {
+	known, _, _ := strings.Cut(want, "/")
+	if group, _, in := strings.Cut(apiVersion, "/"); in && group != known {
 		return nil, nil // another project's kind of the same name
 	}
 	return nil, fmt.Errorf("%s: apiVersion: is %q, not %q", kind, apiVersion, want)

@@ -77,7 +77,7 @@ func priorsOf(client *kubeapi.Client, policies, clusterPolicies, namespaces *sou
 	}
 }
 
-// holdNewPods makes the source of this node's Pods wait for objects of others.
+// holdNewPods makes new Pods of this node wait for the objects of priors.
 func (k *kube) holdNewPods(ctx context.Context, pods *source, priors ...prior) {
 	pods.newPods = &newPods{
 		ctx: ctx, priors: priors, reach: &k.reach, out: pods, listed: make(chan struct{}),
@@ -88,7 +88,7 @@ func (k *kube) holdNewPods(ctx context.Context, pods *source, priors ...prior) {
 	}
 }
 
-// set passes on a Pod that is not new, and holds back others.
+// set passes on a Pod that is not new, and holds back a new one.
 func (n *newPods) set(pod *corev1.Pod) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -116,7 +116,7 @@ func (n *newPods) delete(pod any) error {
 	return n.out.delete(pod)
 }
 
-// replace passes on those of all Pods that are not new, and holds back others.
+// replace passes on the Pods that are not new, and holds back the others.
 func (n *newPods) replace(all []any, version string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -239,7 +239,7 @@ func parseVersion(text string) (uint64, error) {
 func (p *prior) waitFor(ctx context.Context, namespace string, versions map[types.NamespacedName]uint64,
 	at uint64) {
 	for {
-		turn := p.turn.Next()
+		turn := p.changed.Next()
 		if p.has(namespace, versions, at) {
 			return
 		}

@@ -49,20 +49,20 @@ type policyNeeds struct {
 	pods, starting []*cluster.Pod
 	namespaces     []*cluster.Namespace
 	policies       []*cluster.Policy
-	by             *cluster.Policy // needs Pods of other nodes; nil: none does
+	cause          *cluster.Policy // needs Pods of other nodes; nil: none does
 }
 
 func (n *policyNeeds) check(s *cluster.Snapshot) bool {
 	same := cluster.SameList(n.pods, s.Pods) && cluster.SameList(n.starting, s.Starting) &&
 		cluster.SameList(n.namespaces, s.Namespaces)
 	if same && cluster.SameList(n.policies, s.Policies) {
-		return n.by != nil
+		return n.cause != nil
 	}
-	none := n.by == nil && same // of the policies that did not change
+	none := n.cause == nil && same // of the policies that did not change
 	// The policy that needed them, or its successor, probably still does.
 	first := cluster.Compare(n.policies, s.Policies, (*cluster.Policy).Compare).Come
-	if slices.Contains(s.Policies, n.by) {
-		first = []*cluster.Policy{n.by}
+	if slices.Contains(s.Policies, n.cause) {
+		first = []*cluster.Policy{n.cause}
 	}
 	n.policies, n.pods, n.starting, n.namespaces = s.Policies, s.Pods, s.Starting, s.Namespaces
 	own := map[string]*ownPods{} // by namespace
@@ -79,10 +79,10 @@ func (n *policyNeeds) check(s *cluster.Snapshot) bool {
 	needs := func(p *cluster.Policy) bool {
 		return dependsOnPods(p) && selectsAny(&p.Subject, own, s.Namespaces)
 	}
-	n.by = nil
+	n.cause = nil
 	for _, list := range [][]*cluster.Policy{first, s.Policies} {
 		if i := slices.IndexFunc(list, needs); i >= 0 {
-			n.by = list[i]
+			n.cause = list[i]
 			return true
 		}
 		if none {
@@ -118,9 +118,9 @@ func (o *ownPods) add(p *cluster.Pod) {
 	}
 }
 
-// lack reports whether no Pod has one of the labels of a requirement, which most selectors of other
-// Pods show.
-func (o *ownPods) lack(r cluster.Requirement) bool {
+// lackLabel reports whether no Pod has one of the labels of a requirement. This shows at once that
+// most selectors of other Pods select none of these.
+func (o *ownPods) lackLabel(r cluster.Requirement) bool {
 	return r.Operator == metav1.LabelSelectorOpIn && !slices.ContainsFunc(r.Values,
 		func(v string) bool { return o.labels[[2]string{r.Key, v}] })
 }
@@ -129,7 +129,7 @@ func (o *ownPods) lack(r cluster.Requirement) bool {
 func selectsAny(s *cluster.PodSelector, pods map[string]*ownPods, namespaces []*cluster.Namespace) bool {
 	in := func(name string) bool {
 		o := pods[name]
-		if o == nil || slices.ContainsFunc(s.Pods.Requirements, o.lack) {
+		if o == nil || slices.ContainsFunc(s.Pods.Requirements, o.lackLabel) {
 			return false
 		}
 		namespace := cmp.Or(cluster.NamespaceNamed(namespaces, name), &cluster.Namespace{Name: name})

@@ -23,25 +23,25 @@ func TestEndedSourceIsFreed(t *testing.T) {
 	}
 	k := collector()
 	needed := false
-	k.needsOthers = func(*cluster.Snapshot) bool { return needed }
-	k.startOthers = func() *source {
+	k.needsOtherPods = func(*cluster.Snapshot) bool { return needed }
+	k.startOtherPods = func() *source {
 		return k.resource(t.Context(), client.Core, "pods", otherPods("node-a"), named[corev1.Pod])
 	}
-	k.recheck = time.NewTimer(othersStay)
+	k.recheck = time.NewTimer(otherPodsLinger)
 	defer k.recheck.Stop()
 	now := time.Now()
 	var all []weak.Pointer[source]
 	for range 3 {
 		needed = true
-		k.updateOthers(t.Context(), nil, now)
-		all = append(all, weak.Make(k.others))
+		k.updateOtherPods(t.Context(), nil, now)
+		all = append(all, weak.Make(k.otherPods))
 		needed = false
-		k.updateOthers(t.Context(), nil, now)
-		now = now.Add(othersStay)
-		k.updateOthers(t.Context(), nil, now)
+		k.updateOtherPods(t.Context(), nil, now)
+		now = now.Add(otherPodsLinger)
+		k.updateOtherPods(t.Context(), nil, now)
 		for c := range k.changes {
-			if c.ended != nil && c.ended == k.others {
-				k.others = nil // as collect does
+			if c.ended != nil && c.ended == k.otherPods {
+				k.otherPods = nil // as collect does
 				break
 			}
 		}

@@ -56,17 +56,18 @@ type resourceClient struct {
 	reach    *reachability
 	// absent, if set, returns the empty list for a resource that the server may lack.
 	absent func() runtime.Object
-	// ends is when the server ends the last requested watch. Zero: the objects were listed since.
-	ends time.Time
+	// watchEnds is when the server ends the last requested watch. Zero: the objects were listed
+	// since.
+	watchEnds time.Time
 }
 
 // ListWithContext reads one page of the objects and drops their unneeded parts.
 func (a *resourceClient) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	past, err := a.past(ctx, options.ResourceVersion)
+	older, err := a.serverIsOlder(ctx, options.ResourceVersion)
 	if err != nil {
 		return nil, err
 	}
-	if options.ResourceVersion == "0" || past {
+	if options.ResourceVersion == "0" || older {
 		// The server's cache may be older than the state that this node had before: a restart must
 		// not revert changes.
 		options.ResourceVersion = ""
@@ -82,7 +83,7 @@ func (a *resourceClient) ListWithContext(ctx context.Context, options metav1.Lis
 	}
 	a.reach.record(ctx, a.resource, err)
 	if err == nil {
-		a.ends = time.Time{}
+		a.watchEnds = time.Time{}
 		err = meta.EachListItem(list, trim)
 	}
 	return list, err
@@ -95,15 +96,15 @@ func (a *resourceClient) IsWatchListSemanticsUnSupported() bool { return true }
 
 // WatchWithContext reads changes.
 func (a *resourceClient) WatchWithContext(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
-	past, err := a.past(ctx, options.ResourceVersion)
-	if past {
+	older, err := a.serverIsOlder(ctx, options.ResourceVersion)
+	if older {
 		err = apierrors.NewResourceExpired(a.resource + " were restored from a backup") // all are listed
 	}
 	if err != nil {
 		return nil, err
 	}
 	if options.TimeoutSeconds != nil {
-		a.ends = time.Now().Add(time.Duration(*options.TimeoutSeconds) * time.Second)
+		a.watchEnds = time.Now().Add(time.Duration(*options.TimeoutSeconds) * time.Second)
 	}
 	w, err := a.ListWatch.WatchWithContext(ctx, options)
 	if a.absent != nil && apierrors.IsNotFound(err) {
@@ -116,13 +117,13 @@ func (a *resourceClient) WatchWithContext(ctx context.Context, options metav1.Li
 	return w, err
 }
 
-// past reports whether the server's objects are older than a resourceVersion: its data were
-// restored from a backup. From a version that the server does not have yet, it would continue a
-// watch, but without what differs from the backup, and a list waits up to 40 s. The server is asked
-// only if the last watch ended early, as when the server restarts. Restored data that have passed
-// the version by then are not detected.
-func (a *resourceClient) past(ctx context.Context, version string) (bool, error) {
-	if !time.Now().Before(a.ends) {
+// serverIsOlder reports whether the server's objects are older than a resourceVersion: its data
+// were restored from a backup. The server would accept a watch from a version that it does not have
+// yet, and never report what the restoration changed; a list would wait up to 40 s. serverIsOlder
+// asks the server only if the last watch ended early, as it does when the server restarts. It does
+// not detect restored data that have reached the version by then.
+func (a *resourceClient) serverIsOlder(ctx context.Context, version string) (bool, error) {
+	if !time.Now().Before(a.watchEnds) {
 		return false, nil
 	}
 	list, err := a.ListWatch.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
@@ -133,9 +134,9 @@ func (a *resourceClient) past(ctx context.Context, version string) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	_, has, err := versionsOf(list)
-	wanted, otherwise := parseVersion(version)
-	return err == nil && otherwise == nil && has < wanted, nil // only numbers can be compared
+	_, current, err := versionsOf(list)
+	wanted, parseErr := parseVersion(version)
+	return err == nil && parseErr == nil && current < wanted, nil // only numbers can be compared
 }
 
 // trim drops large parts that the Store does not read, so that they need no memory until the last

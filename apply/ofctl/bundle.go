@@ -124,7 +124,7 @@ func (t *bridge) send(ctx context.Context, changes []change) (mark, error) {
 		t.monitor.wait(ctx)
 	}
 	_, err := t.monitor.exchange(ctx, bundled(changes))
-	var refused *openflow.Refusal
+	var refused *openflow.SwitchError
 	if errors.As(err, &refused) {
 		t.monitor.discard()
 	}

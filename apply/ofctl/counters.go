@@ -37,7 +37,7 @@ func (t *Target) counts(ctx context.Context, cookie, mask uint64) (map[flow.Key]
 	counts := map[flow.Key]uint64{}
 	for bridge, numbers := range r.Numbers {
 		name := naming(numbers)
-		if err := t.eachFlow(ctx, bridge, cookie, mask, func(x *openflow.Found) {
+		if err := t.eachFlow(ctx, bridge, cookie, mask, func(x *openflow.InstalledFlow) {
 			if f, known := flow.Decode(x); known {
 				k := f.WithPorts(name).Key
 				k.Bridge = t.owned.Key(bridge)

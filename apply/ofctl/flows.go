@@ -79,7 +79,7 @@ func (t *bridge) read(ctx context.Context, numbers map[string]string) (*content,
 	start := time.Now()
 	c, unknown := &content{}, map[ovs.Unknown]openflow.Flow{}
 	name := naming(numbers)
-	if err := t.eachFlow(ctx, t.name, claims.Cookie, claims.CookieMask, func(x *openflow.Found) {
+	if err := t.eachFlow(ctx, t.name, claims.Cookie, claims.CookieMask, func(x *openflow.InstalledFlow) {
 		f, known := flow.Decode(x)
 		if !known {
 			unknown[ovs.Unknown{Bridge: t.key, Flow: f.String()}] = x.Flow

@@ -32,10 +32,10 @@ type monitor struct {
 	conn     net.Conn // of the current session
 	up       bool     // the switch has replied: it reports every change from now on
 	mark     mark
-	asked    uint32            // barriers requested in this session,
-	answered uint32            // and barriers replied to
-	refused  *openflow.Refusal // the first one since the last barrier request
-	turn     signal.Broadcast  // when a field above changed
+	asked    uint32                // barriers requested in this session,
+	answered uint32                // and barriers replied to
+	refused  *openflow.SwitchError // the first one since the last barrier request
+	turn     signal.Broadcast      // when a field above changed
 }
 
 // mark is a point in the sequence of reported changes.
@@ -116,7 +116,7 @@ func (m *monitor) session(ctx context.Context) error {
 		case openflow.EchoRequest:
 			_, err = conn.Write(openflow.Message(nil, openflow.EchoReply, xid, body))
 		case openflow.Error:
-			err = m.refuses(openflow.ParseRefusal(xid, body))
+			err = m.refuses(openflow.ParseError(xid, body))
 		default:
 			m.heard(kind, xid, body)
 		}
@@ -173,7 +173,7 @@ func (m *monitor) happened(changes int) {
 }
 
 // refuses records the rejection of a bundle message. Any other rejection ends the session.
-func (m *monitor) refuses(r *openflow.Refusal) error {
+func (m *monitor) refuses(r *openflow.SwitchError) error {
 	if r.XID < firstChange {
 		return r
 	}

@@ -56,7 +56,7 @@ func (cfg *Config) request(ctx context.Context, bridge string, message []byte,
 		case err != nil:
 			return cmp.Or(ctx.Err(), err)
 		case kind == openflow.Error:
-			return openflow.ParseRefusal(xid, body)
+			return openflow.ParseError(xid, body)
 		case kind == openflow.MultipartReply:
 			more, err = reply(body)
 		}
@@ -67,7 +67,8 @@ func (cfg *Config) request(ctx context.Context, bridge string, message []byte,
 }
 
 // eachFlow passes the flows of a bridge that have the cookie in the bits of a mask to f.
-func (t *Target) eachFlow(ctx context.Context, bridge string, cookie, mask uint64, f func(*openflow.Found)) error {
+func (t *Target) eachFlow(ctx context.Context, bridge string, cookie, mask uint64,
+	f func(*openflow.InstalledFlow)) error {
 	return t.request(ctx, bridge, openflow.RequestFlows(nil, 1, cookie, mask), func(body []byte) (bool, error) {
 		list, more, err := openflow.ParseFlows(body)
 		for i := range list {

@@ -47,7 +47,7 @@ func (l Learn) cookie() uint64 {
 // Decode returns a flow that the switch has, with numbers of ports. It returns false if a Match
 // cannot represent what the flow matches. What else a Flow cannot represent, such as a timeout,
 // makes its actions UnknownActions.
-func Decode(e *openflow.Found) (f *Flow, known bool) {
+func Decode(e *openflow.InstalledFlow) (f *Flow, known bool) {
 	f = &Flow{Key: Key{Table: e.Table, Priority: e.Priority}, Feature: uint32(e.Cookie >> 32)}
 	var attributes []string
 	if known = f.Match.decode(openflow.Content(e.Match)); !known {

@@ -277,7 +277,7 @@ func TestFlowsOnTheWay(t *testing.T) {
 				return number[name]
 			})
 			e := numbered.Encode()
-			back, known := Decode(&openflow.Found{Flow: e})
+			back, known := Decode(&openflow.InstalledFlow{Flow: e})
 			if back.Bridge = f.Bridge; !known || !back.Equal(numbered) || back.String() != numbered.String() {
 				t.Fatalf("%s\nis decoded as\n%s (%t)", numbered, back, known)
 			}
@@ -309,7 +309,7 @@ func TestDecodeOfDamage(t *testing.T) {
 		}
 		e.Match[rapid.IntRange(0, len(e.Match)-1).Draw(t, "where")] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit")
 		e.Actions = e.Actions[:rapid.IntRange(0, len(e.Actions)).Draw(t, "size")]
-		got, known := Decode(&openflow.Found{Flow: e})
+		got, known := Decode(&openflow.InstalledFlow{Flow: e})
 		again := got.Encode()
 		if _, unknown := got.unknown(); !unknown && !bytes.Equal(again.Actions, e.Actions) {
 			t.Fatalf("%x is decoded as %s, encoded as %x", e.Actions, got, again.Actions)
@@ -474,7 +474,7 @@ func TestDecodeOfOtherNATFlags(t *testing.T) {
 	nat := openflow.NAT{Flags: openflow.NATSrc | 1<<2}.Append(nil)
 	e := openflow.Flow{Table: 1, Priority: 7, Match: openflow.AppendMatch(nil, func(b []byte) []byte { return b }),
 		Actions: openflow.CT{Commit: true, Zone: 9, Nested: nat}.Append(nil)}
-	got, _ := Decode(&openflow.Found{Flow: e})
+	got, _ := Decode(&openflow.InstalledFlow{Flow: e})
 	if _, unknown := got.unknown(); !unknown {
 		t.Errorf("decoded as %s", got)
 	}

@@ -92,7 +92,7 @@ func (d *Demo) Passes(ctx context.Context, six bool) ([]Passed, error) {
 		if from == (walk.Point{}) {
 			p.Src = w.endpoints[x.From].address(f)
 		}
-		t, err := walker.WalkOn(from, p)
+		t, err := walker.WalkWithLater(from, p)
 		if err == nil && !t.Verdict.Answered {
 			err = fmt.Errorf("no answer: %s", t.Verdict.Reason)
 		}

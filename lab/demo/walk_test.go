@@ -97,7 +97,7 @@ func (w *world) compare(t *testing.T, walker *walk.Walker, s *cluster.Snapshot, 
 			packet.EthDst = walk.ExternalMAC(s.Node("node-a"))
 		}
 	}
-	tr, err := walker.WalkOn(from, packet)
+	tr, err := walker.WalkWithLater(from, packet)
 	if err != nil {
 		t.Errorf("%s to %s by %s, %s%s: %v\n%s", c.From, c.To, c.Path, protocol, f.name, err, tr)
 		return

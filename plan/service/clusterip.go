@@ -7,10 +7,10 @@ import (
 	"hairpin/plan/node"
 )
 
-// outOfRange serves a cluster IP outside of service-cidrs, such as after a change of the API
-// server's range. The address gets its own copy of what the ranges have. outOfRange returns false
-// if the address cannot be served.
-func (b *planner) outOfRange(s *node.Stack, f *admission.Frontend) bool {
+// admitClusterIP reports whether a cluster IP can be served. For one outside of service-cidrs, such
+// as after a change of the API server's range, it adds what the ranges have: a route, and a policy
+// of the cluster router.
+func (b *planner) admitClusterIP(s *node.Stack, f *admission.Frontend) bool {
 	ip := f.ClusterIP
 	if node.InRanges(s.Services, ip) {
 		return true

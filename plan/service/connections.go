@@ -46,10 +46,10 @@ func (b *planner) connections(x *Front) {
 		b.conns[all], b.conns[own] = t, t
 	}
 	// Steps for any policies, and for connections from before the Service had a NodePort.
-	before := x.AllocatedPort()
+	allocated := x.AllocatedPort()
 	t.Steps = sortedPorts([]netip.AddrPort{
 		netip.AddrPortFrom(x.ClusterIP, x.Port), all, own,
-		netip.AddrPortFrom(x.Stack.MasqAll, before), netip.AddrPortFrom(x.Stack.MasqLocal, before),
+		netip.AddrPortFrom(x.Stack.MasqAll, allocated), netip.AddrPortFrom(x.Stack.MasqLocal, allocated),
 	})
 	for _, v := range vips {
 		b.conns[v] = t

@@ -8,12 +8,12 @@ import (
 	"hairpin/plan/node"
 )
 
-// choose selects the endpoints of a Frontend that get new connections on one node: those of the
-// whole cluster and, under a policy Local, those of the node itself. Each list has the ready
+// chooseEndpoints selects the endpoints of a Frontend that get new connections on one node: those
+// of the whole cluster and, under a policy Local, those of the node itself. Each list has the ready
 // endpoints. If there is none, it has those that still serve while they terminate (KEP-1669).
-func choose(e *node.Env, f *cluster.Frontend) (all, local []netip.AddrPort) {
-	near := nearby(e.Node, f.Backends)
-	all = pick(f.Backends, func(b *cluster.Backend) bool { return b.Ready && near(b) })
+func chooseEndpoints(e *node.Env, f *cluster.Frontend) (all, local []netip.AddrPort) {
+	hinted := hintFilter(e.Node, f.Backends)
+	all = pick(f.Backends, func(b *cluster.Backend) bool { return b.Ready && hinted(b) })
 	if len(all) == 0 {
 		all = pick(f.Backends, stillServes)
 	}
@@ -39,10 +39,10 @@ func pick(list []cluster.Backend, fit func(*cluster.Backend) bool) []netip.AddrP
 	return out
 }
 
-// nearby returns the filter that the hints of ready endpoints define (KEP-4444, KEP-3015). It
+// hintFilter returns the filter that the hints of ready endpoints define (KEP-4444, KEP-3015). It
 // selects the endpoints for this node if every one has hints for nodes and at least one names this
 // node. Otherwise it selects those for this zone on the same terms, and otherwise all.
-func nearby(n *cluster.Node, list []cluster.Backend) func(*cluster.Backend) bool {
+func hintFilter(n *cluster.Node, list []cluster.Backend) func(*cluster.Backend) bool {
 	allNodes, allZones, node, zone := true, true, false, false
 	for i := range list {
 		b := &list[i]

@@ -38,7 +38,7 @@ func endpointsOf(t *testing.T, text string) []cluster.Backend {
 
 // By location first, then by readiness; hints count only if every ready endpoint has some and one
 // is for this node (service semantics 13 and 14).
-func TestChoose(t *testing.T) {
+func TestChooseEndpoints(t *testing.T) {
 	for _, c := range []struct{ name, endpoints, all, local string }{
 		{"ready", "1 ready a; 2 ready b; 3 dead a", "1 2", "1"},
 		{"none ready", "1 serving a; 2 serving b; 3 dead a", "1 2", "1"},
@@ -54,7 +54,7 @@ func TestChoose(t *testing.T) {
 		{"hints do not count for what terminates", "1 serving a zone:y; 2 serving b zone:z", "1 2", "1"},
 	} {
 		e := &node.Env{Node: &cluster.Node{Name: "a", Zone: "z"}}
-		all, local := choose(e, &cluster.Frontend{ExternalLocal: true, Backends: endpointsOf(t, c.endpoints)})
+		all, local := chooseEndpoints(e, &cluster.Frontend{ExternalLocal: true, Backends: endpointsOf(t, c.endpoints)})
 		text := func(list []netip.AddrPort) string {
 			var names []string
 			for _, x := range list {

@@ -289,7 +289,8 @@ func nodePortMatches(c node.Chains, s *node.Stack) [][]nft.Match {
 	return list
 }
 
-// sourceRangeRules drops packets to load balancer addresses from prerouting their source ranges.
+// sourceRangeRules drops packets to load balancer addresses from sources outside of their source
+// ranges.
 func sourceRangeRules(c node.Chains) []nft.Rule {
 	var rules []nft.Rule
 	for i := range c.Env.Stacks {

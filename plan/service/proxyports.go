@@ -24,8 +24,8 @@ func ProxyPortsIn(tables nft.State, c *cluster.Config) admission.ProxyPorts {
 	if tables[nft.Inet] == nil {
 		return ports
 	}
-	for _, of := range servicesOf {
-		for _, m := range []*nft.Map{of.externals, of.localIPs, of.spreadIPs, of.stickyIPs} {
+	for _, maps := range servicesOf {
+		for _, m := range []*nft.Map{maps.externals, maps.localIPs, maps.spreadIPs, maps.stickyIPs} {
 			found := tables[nft.Inet].Maps[m.Name]
 			if found == nil {
 				continue

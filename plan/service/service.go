@@ -96,7 +96,7 @@ type Front struct {
 
 func newFront(e *node.Env, s *node.Stack, f *admission.Frontend) Front {
 	x := Front{Frontend: f, Stack: s}
-	x.Cluster, x.Local = choose(e, f.Frontend)
+	x.Cluster, x.Local = chooseEndpoints(e, f.Frontend)
 	if x.Internal = x.Cluster; f.InternalLocal {
 		x.Internal = x.Local
 	}
@@ -114,7 +114,7 @@ func newFront(e *node.Env, s *node.Stack, f *admission.Frontend) Front {
 
 // frontend plans one Frontend.
 func (b *planner) frontend(s *node.Stack, f *admission.Frontend) {
-	if !b.outOfRange(s, f) {
+	if !b.admitClusterIP(s, f) {
 		return
 	}
 	x := newFront(b.Env, s, f)
@@ -134,7 +134,8 @@ func (b *planner) frontend(s *node.Stack, f *admission.Frontend) {
 	b.connections(&x)
 }
 
-// served reports whether connections to a Frontend go to the engine. The host rejects others.
+// served reports whether the engine gets connections to a Frontend. Otherwise the host rejects
+// them.
 func (x *Front) served(e *node.Env) bool { return e.Engine.Rejects || len(x.Cluster) > 0 }
 
 // nodePorts returns the host's addresses at which a NodePort is served to pods.

@@ -80,7 +80,7 @@ func Ask(w *walk.Walker, s *cluster.Snapshot, q question.Question) (*Explanation
 	if err != nil {
 		return nil, err
 	}
-	t, failure := w.WalkOn(r.From, r.Packet, r.Prefer...)
+	t, failure := w.WalkWithLater(r.From, r.Packet, r.Prefer...)
 	return explain(s, q, r, t, failure), nil
 }
 

@@ -30,8 +30,8 @@ type Links interface {
 	MAC(link string) cluster.MAC
 	// Neighbor resolves a neighbour on a link, as ARP or neighbour discovery would.
 	Neighbor(link string, a netip.Addr) (m cluster.MAC, ok bool)
-	// IsNodes reports whether a MAC belongs to a node's link to a network.
-	IsNodes(m cluster.MAC) bool
+	// IsNodeMAC reports whether a MAC belongs to a node's link to a network.
+	IsNodeMAC(m cluster.MAC) bool
 }
 
 // Host is a node's own network stack.
@@ -56,8 +56,8 @@ type localRoute netip.Addr
 
 func (a localRoute) String() string { return "local " + netip.Addr(a).String() + " dev lo table local" }
 
-// natKnown translates, and adds a step if the packet changes.
-func (h *Host) natKnown(pkt *path.Path, t *conntrack.Connection, translate func(*packet.Packet)) {
+// applyNAT translates the packet as its connection requires, and adds a step if it changes.
+func (h *Host) applyNAT(pkt *path.Path, t *conntrack.Connection, translate func(*packet.Packet)) {
 	before := pkt.Packet
 	translate(&pkt.Packet)
 	if did := pkt.Changed(&before); did != "" {
@@ -87,7 +87,7 @@ func confirm(pkt *path.Path, t *conntrack.Connection) {
 }
 
 // Sends handles a packet from a process of the host: routing, output, postrouting. rejected is the
-// connection that the packet refuses, nil if it is no refusal. Sends returns the link by which the
+// connection that the packet rejects; nil if it rejects none. Sends returns the link by which the
 // packet leaves, the loopback link if a process of the host receives it.
 func (h *Host) Sends(pkt *path.Path, rejected *conntrack.Connection) (next string, err error) {
 	if h.ruleset.Unknown != "" {
@@ -114,7 +114,7 @@ func (h *Host) Sends(pkt *path.Path, rejected *conntrack.Connection) (next strin
 	}
 	before := pkt.Packet
 	hook := nft.Hook{Name: "output", Out: route.Link, Track: track}
-	hook.Translate = func() { h.natKnown(pkt, track, track.TranslateDestination) }
+	hook.Translate = func() { h.applyNAT(pkt, track, track.TranslateDestination) }
 	if ok, err := h.hook(pkt, hook); err != nil || !ok {
 		return pkt.DropOr(err, "nft drops it on the way out of the host")
 	}
@@ -133,7 +133,7 @@ func (h *Host) Sends(pkt *path.Path, rejected *conntrack.Connection) (next strin
 func (h *Host) postrouting(pkt *path.Path, route *kernelRoute, in string,
 	track *conntrack.Connection) (next string, err error) {
 	hook := nft.Hook{Name: "postrouting", In: in, Out: route.Link, Hop: route.hop(pkt.Dst), Track: track}
-	hook.Translate = func() { h.natKnown(pkt, track, track.TranslateSource) }
+	hook.Translate = func() { h.applyNAT(pkt, track, track.TranslateSource) }
 	if ok, err := h.hook(pkt, hook); err != nil || !ok {
 		return pkt.DropOr(err, "nft drops it on the way out of the host")
 	}
@@ -182,15 +182,15 @@ func (h *Host) ipRoute(pkt *path.Path, in string) (*kernelRoute, error) {
 	ours := host.Rule{}
 	for _, x := range rules {
 		switch {
-		case x.own == nil:
+		case x.hostRule == nil:
 			ours = x.Rule
-		case x.own.More:
-			pkt.Step("ip rule", x.own, h.owner,
+		case x.hostRule.More:
+			pkt.Step("ip rule", x.hostRule, h.owner,
 				"not considered: it has conditions, an action or routes that are not known here")
-		case x.own.Refuse:
-			pkt.Step("ip rule", x.own, h.owner, "refused")
+		case x.hostRule.Refuse:
+			pkt.Step("ip rule", x.hostRule, h.owner, "refused")
 		default:
-			pkt.Step("ip rule", x.own, h.owner, fmt.Sprintf("by table %d", x.Table))
+			pkt.Step("ip rule", x.hostRule, h.owner, fmt.Sprintf("by table %d", x.Table))
 		}
 	}
 	if route == nil {
@@ -204,7 +204,7 @@ func (h *Host) ipRoute(pkt *path.Path, in string) (*kernelRoute, error) {
 	if route.Via.IsValid() {
 		did += " to " + route.Via.String()
 	}
-	for _, x := range route.or {
+	for _, x := range route.alternatives {
 		did += ", or out of " + x.Link
 		if x.Via.IsValid() {
 			did += " to " + x.Via.String()
@@ -254,7 +254,7 @@ func (h *Host) Receives(pkt *path.Path, link string) (next string, err error) {
 	}
 	track := enter(pkt)
 	hook := nft.Hook{Name: "prerouting", In: link, Track: track}
-	hook.Translate = func() { h.natKnown(pkt, track, track.TranslateDestination) }
+	hook.Translate = func() { h.applyNAT(pkt, track, track.TranslateDestination) }
 	if ok, err := h.hook(pkt, hook); err != nil || !ok {
 		return pkt.DropOr(err, "nft drops it on the way into the host")
 	}

@@ -17,11 +17,11 @@ func (h *Host) redirect(pkt *path.Path, link string) (to string, ok bool, err er
 	if !there {
 		return to, false, nil
 	}
-	service := redirect.Service{Addr: pkt.Destination(), Protocol: pkt.Protocol}
+	key := redirect.Service{Addr: pkt.Destination(), Protocol: pkt.Protocol}
 	switch p.Name {
 	case claims.ProgramRequest:
-		way, found := h.state.Redirect.Services[service]
-		bridge := h.redirectsTo()
+		service, found := h.state.Redirect.Services[key]
+		bridge := h.replyProgram()
 		if !found || bridge == nil {
 			return to, false, nil
 		}
@@ -32,12 +32,12 @@ func (h *Host) redirect(pkt *path.Path, link string) (to string, ok bool, err er
 			return to, false, nil
 		}
 		mac := claims.MasqMAC
-		if way.Tracked {
+		if service.Tracked {
 			mac = claims.RedirectMAC
 		}
-		sender, _ := cluster.ParseMAC(mac) // it is one
+		sender, _ := cluster.ParseMAC(mac) // the constant is valid
 		pkt.EthSrc, pkt.EthDst = sender, bridge.MAC
-		pkt.Step("tc "+link+" ingress "+p.Name, service, way.Owner, "redirected to "+bridge.Link+", from MAC "+
+		pkt.Step("tc "+link+" ingress "+p.Name, key, service.Owner, "redirected to "+bridge.Link+", from MAC "+
 			packet.MACText(sender)+", to MAC "+packet.MACText(bridge.MAC))
 		if bridge.Link != h.state.Bridge.Bridge {
 			return to, false, fmt.Errorf("%s: %s is not the gateway bridge", bridge, bridge.Link)
@@ -68,9 +68,9 @@ func (h *Host) redirectReply(pkt *path.Path, stage string, p redirect.Program) (
 	return to, true, err
 }
 
-// redirectsTo returns the program of the gateway bridge, to which requests are redirected; nil if
-// none.
-func (h *Host) redirectsTo() *redirect.Program {
+// replyProgram returns the program for replies, at the bridge to which requests are redirected; nil
+// if there is none.
+func (h *Host) replyProgram() *redirect.Program {
 	for _, p := range h.state.Redirect.Programs {
 		if p.Name == claims.ProgramReply && p.MAC != (cluster.MAC{}) {
 			return &p

@@ -33,9 +33,9 @@ type fibLevel struct {
 type kernelRoute struct {
 	host.Route
 	connected bool
-	// or holds the machine's routes to the same prefix by other links. Metrics or hashes decide
-	// between them, and these are not known.
-	or []host.Route
+	// alternatives holds the machine's routes to the same prefix by other links. Metrics or hashes
+	// decide between them, and these are not known.
+	alternatives []host.Route
 }
 
 func newRouting(s *host.State, info *cluster.Node) routing {
@@ -119,8 +119,8 @@ func (k *routing) addLinks(n *cluster.Node) {
 		for _, r := range l.Routes {
 			key := host.RouteKey{Table: cmp.Or(l.Table, mainTable), Prefix: r.Prefix}
 			x := host.Route{RouteKey: key, Link: l.Name, Via: r.Via, Borrowed: true}
-			if first := k.exactly(key); first != nil && first.Link != x.Link {
-				first.or = append(first.or, x)
+			if first := k.routeTo(key); first != nil && first.Link != x.Link {
+				first.alternatives = append(first.alternatives, x)
 			} else {
 				k.add(&kernelRoute{Route: x})
 			}
@@ -187,7 +187,7 @@ func (k *routing) IsLocal(a netip.Addr) bool { return a.IsLoopback() || k.local[
 // policyRule is a policy routing rule: ours, or the machine's own.
 type policyRule struct {
 	host.Rule
-	own *cluster.HostRule // the machine's own rule, nil for ours
+	hostRule *cluster.HostRule // the machine's own rule, nil for ours
 }
 
 // mainRule is the priority of the rule for the main table.
@@ -217,21 +217,21 @@ func (k *routing) lookup(p *packet.Packet, in string) (route *kernelRoute, rules
 		if r.Family != cluster.FamilyOf(p.Dst) || r.From.IsValid() && !r.From.Contains(p.Src) || !r.HasMark(p.Mark) {
 			continue
 		}
-		if r.own != nil && !r.own.Matches(p.Src, p.Dst, p.Mark, in) && !r.own.More {
+		if r.hostRule != nil && !r.hostRule.Matches(p.Src, p.Dst, p.Mark, in) && !r.hostRule.More {
 			continue
 		}
 		switch {
-		case r.own != nil && r.own.More:
+		case r.hostRule != nil && r.hostRule.More:
 			rules = append(rules, r)
 			continue
-		case r.own != nil && r.own.Refuse:
+		case r.hostRule != nil && r.hostRule.Refuse:
 			return nil, append(rules, r)
 		}
-		found := k.inTable(r.Table, p.Dst)
-		if found == nil || r.own != nil && found.Prefix.Bits() < r.own.Length {
+		found := k.lookupTable(r.Table, p.Dst)
+		if found == nil || r.hostRule != nil && found.Prefix.Bits() < r.hostRule.Length {
 			continue
 		}
-		if r.Priority != mainRule || r.own != nil {
+		if r.Priority != mainRule || r.hostRule != nil {
 			rules = append(rules, r)
 		}
 		return found, rules
@@ -239,8 +239,8 @@ func (k *routing) lookup(p *packet.Packet, in string) (route *kernelRoute, rules
 	return nil, rules
 }
 
-// exactly returns a table's route with exactly that prefix, or nil.
-func (k *routing) exactly(key host.RouteKey) *kernelRoute {
+// routeTo returns a table's route with exactly that prefix, or nil.
+func (k *routing) routeTo(key host.RouteKey) *kernelRoute {
 	for _, l := range k.tables[key.Table] {
 		if r := l.routes[key.Prefix]; r != nil {
 			return r
@@ -249,7 +249,7 @@ func (k *routing) exactly(key host.RouteKey) *kernelRoute {
 	return nil
 }
 
-func (k *routing) inTable(table int, dst netip.Addr) *kernelRoute {
+func (k *routing) lookupTable(table int, dst netip.Addr) *kernelRoute {
 	family := cluster.FamilyOf(dst)
 	for _, l := range k.tables[table] {
 		if l.family != family {
@@ -334,7 +334,7 @@ func (h *Host) Uplink() string {
 		return h.info.Gateway.Device
 	}
 	for _, any := range [...]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		if r := h.inTable(mainTable, any); r != nil && r.Prefix.Bits() == 0 {
+		if r := h.lookupTable(mainTable, any); r != nil && r.Prefix.Bits() == 0 {
 			return r.Link
 		}
 	}

@@ -13,7 +13,7 @@ var addr, prefix = netip.MustParseAddr, netip.MustParsePrefix
 
 // The machine's own policy routing rules apply by priority, and have a step. A rule that is not
 // understood has a step but is skipped.
-func TestMachinesRules(t *testing.T) {
+func TestHostRules(t *testing.T) {
 	route := func(table int, link string) host.Route {
 		return host.Route{RouteKey: host.RouteKey{Table: table, Prefix: prefix("0.0.0.0/0")}, Link: link}
 	}
@@ -64,8 +64,8 @@ func TestMachinesRules(t *testing.T) {
 			}
 			told := ""
 			for _, r := range rules {
-				if r.own != nil {
-					told += r.own.String()
+				if r.hostRule != nil {
+					told += r.hostRule.String()
 				}
 			}
 			if found.Link != c.out || told != c.told {

@@ -30,8 +30,8 @@ type Host interface {
 	IsLocal(a netip.Addr) bool
 	// SelectAddress returns the address of a link with which the host sends to dst by a next hop.
 	SelectAddress(link string, hop, dst netip.Addr) netip.Addr
-	// IsNodes reports whether a MAC belongs to a node's link to a network.
-	IsNodes(m cluster.MAC) bool
+	// IsNodeMAC reports whether a MAC belongs to a node's link to a network.
+	IsNodeMAC(m cluster.MAC) bool
 }
 
 // Hook is a packet at a hook of the kernel.
@@ -222,7 +222,7 @@ func (h *Hook) statement(pkt *path.Path, c *chain, rule *nft.Rule, stage string)
 		pkt.Step(stage, ruleOf{c.table, rule}, rule.Owner, "drops it")
 		return true, false, nil
 	case nft.Reject:
-		what := map[bool]string{true: packet.RefusalOf(cluster.TCP), false: packet.RefusalOf(0)}[s.TCPReset]
+		what := map[bool]string{true: packet.RejectionOf(cluster.TCP), false: packet.RejectionOf(0)}[s.TCPReset]
 		pkt.Step(stage, ruleOf{c.table, rule}, rule.Owner, "rejected with "+what)
 		pkt.Reject(packet.ByRule, "rejected with "+what+" by "+pkt.Node)
 		pkt.End.Connection = h.Track

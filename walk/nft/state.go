@@ -40,7 +40,7 @@ func (h *Hook) etherSrc(pkt *path.Path, m nft.EtherSrc) (bool, error) {
 		return false, nil
 	case pkt.EthSrc != cluster.MAC{}:
 		return pkt.EthSrc == m.MAC, nil
-	case h.Host.IsNodes(m.MAC):
+	case h.Host.IsNodeMAC(m.MAC):
 		return false, nil // the sender is not a node
 	}
 	return false, fmt.Errorf("ether saddr %s: whose that is, and who sent the packet, is not known", m.MAC)

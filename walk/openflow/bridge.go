@@ -39,15 +39,15 @@ type tableFlow struct {
 }
 
 // Bridges returns the gateway bridge of a node, and the bridges that only Hairpin uses.
-func Bridges(s *ovs.State, info *cluster.Node) (gateway *Bridge, ours []*Bridge) {
+func Bridges(s *ovs.State, info *cluster.Node) (gateway *Bridge, own []*Bridge) {
 	gateway = &Bridge{Name: s.Bridge, state: s, info: info}
 	for name := range s.Bridges {
-		ours = append(ours, &Bridge{Name: name, Key: name, Pods: map[string]cluster.MAC{}, state: s, info: info})
+		own = append(own, &Bridge{Name: name, Key: name, Pods: map[string]cluster.MAC{}, state: s, info: info})
 	}
-	all := append(slices.Clone(ours), gateway)
+	all := append(slices.Clone(own), gateway)
 	for _, f := range s.Flows.All() {
 		if i := slices.IndexFunc(all, func(b *Bridge) bool { return b.Key == f.Bridge }); i >= 0 {
-			all[i].put(f)
+			all[i].add(f)
 		}
 	}
 	for _, b := range all {
@@ -57,10 +57,10 @@ func Bridges(s *ovs.State, info *cluster.Node) (gateway *Bridge, ours []*Bridge)
 			}
 		}
 	}
-	return gateway, ours
+	return gateway, own
 }
 
-func (b *Bridge) put(f *flow.Flow) {
+func (b *Bridge) add(f *flow.Flow) {
 	t := b.tables[f.Table]
 	if t == nil {
 		t = newTable(b, f.Table)

@@ -140,7 +140,7 @@ func (c *crossing) match() flow.Match {
 // actions applies a flow's actions in order. i is the index of the flow's step, which shows the
 // packet after the last of the flow's own actions.
 func (c *crossing) actions(f *flow.Flow, i int) (did string, err error) {
-	say := func(words string) {
+	add := func(words string) {
 		if did != "" && words != "" {
 			did += ", "
 		}
@@ -154,40 +154,40 @@ func (c *crossing) actions(f *flow.Flow, i int) (did string, err error) {
 		switch a := action.(type) {
 		case flow.Output:
 			if a.Port == c.in {
-				say("not back out of " + a.Port)
+				add("not back out of " + a.Port)
 				continue // output to the ingress port needs in_port
 			}
-			say("out of " + a.Port)
+			add("out of " + a.Port)
 			c.Outputs = append(c.Outputs, Output{a.Port, c.Packet, c.tunnel})
 		case flow.InPort:
-			say("back out of " + c.in)
+			add("back out of " + c.in)
 			c.Outputs = append(c.Outputs, Output{c.in, c.Packet, c.tunnel})
 		case flow.Normal:
 			port := c.normal()
 			if port == "" || port == c.in {
-				say("switched to no other port")
+				add("switched to no other port")
 				continue
 			}
-			say("switched to " + port)
+			add("switched to " + port)
 			c.Outputs = append(c.Outputs, Output{port, c.Packet, c.tunnel})
 		case flow.Drop:
-			say("drops it")
+			add("drops it")
 		case flow.Resubmit:
 			c.Steps[i].Did = did
 			err := c.table(a.Table)
-			say("resubmitted to " + pipeline.Name(pipeline.Bridge(c.b.Key), a.Table))
+			add("resubmitted to " + pipeline.Name(pipeline.Bridge(c.b.Key), a.Table))
 			if err != nil {
 				return did, err
 			}
 		case flow.SetGroup, flow.SetProfile, flow.SetTunnel:
-			say(c.note(a))
+			add(c.setRegister(a))
 		case flow.Learn:
-			say(fmt.Sprintf("remembers the client's bucket for %s", time.Duration(a.Timeout)*time.Second))
+			add(fmt.Sprintf("remembers the client's bucket for %s", time.Duration(a.Timeout)*time.Second))
 		case flow.CT:
 			if a.Table != 0 && k < len(f.Actions)-1 {
 				return did, fmt.Errorf("%s: actions after a ct with a table are not known", f.Key)
 			}
-			say(c.ctAction(a, i))
+			add(c.ctAction(a, i))
 			c.Steps[i].After = c.Packet
 			if a.Table == 0 {
 				continue
@@ -198,7 +198,7 @@ func (c *crossing) actions(f *flow.Flow, i int) (did string, err error) {
 			if k < len(f.Actions)-1 {
 				return did, fmt.Errorf("%s: actions after a group are not known", f.Key)
 			}
-			say("group " + strconv.FormatUint(uint64(a.ID), 10))
+			add("group " + strconv.FormatUint(uint64(a.ID), 10))
 			c.Steps[i].Did = did
 			return did, c.toGroup(a.ID)
 		default:
@@ -206,7 +206,7 @@ func (c *crossing) actions(f *flow.Flow, i int) (did string, err error) {
 			if !known {
 				return did, fmt.Errorf("%s: action %T is not known", f.Key, action)
 			}
-			say(words)
+			add(words)
 		}
 	}
 	return did, nil
@@ -217,15 +217,16 @@ func actionsKnown(f *flow.Flow) error {
 	if len(f.Actions) == 0 {
 		return fmt.Errorf("%s: the actions are not known", f.Key)
 	}
-	switch a := f.Actions[0].(type) {
+	switch a := f.Actions[0].(type) { // TestClosedSets reads the cases
 	case flow.UnknownActions:
 		return fmt.Errorf("%s: the actions are not known: %s", f.Key, cmp.Or(a.Attributes, a.Text))
 	}
 	return nil
 }
 
-// note records what a flow sets besides the packet: its group, its profile or its tunnel.
-func (c *crossing) note(action flow.Action) (did string) {
+// setRegister records what a flow sets besides fields of the packet: the group, the profile or the
+// tunnel.
+func (c *crossing) setRegister(action flow.Action) (did string) {
 	switch a := action.(type) {
 	case flow.SetGroup:
 		c.group = a.ID
@@ -285,7 +286,7 @@ func (c *crossing) toGroup(id uint32) error {
 	for _, b := range g.Buckets {
 		ct := b.CT
 		if b.Next != 0 {
-			ct = c.b.remembered(b.Next, id, b.ID)
+			ct = c.b.bucketCT(b.Next, id, b.ID)
 		}
 		if ct.Table == 0 {
 			return fmt.Errorf("%s: a bucket that ends the packet is not known", g)
@@ -311,9 +312,9 @@ func (c *crossing) toGroup(id uint32) error {
 	return c.table(next)
 }
 
-// remembered returns the ct action that a table has for a group and a bucket; zero if no flow
-// matches them.
-func (b *Bridge) remembered(table uint8, group, bucket uint32) flow.CT {
+// bucketCT returns the ct action of the flow for a group's bucket in a table (session affinity);
+// zero if there is none.
+func (b *Bridge) bucketCT(table uint8, group, bucket uint32) flow.CT {
 	if t := b.tables[table]; t != nil {
 		for _, f := range t.others {
 			if len(f.Actions) == 0 || f.Match.Group != group || f.Match.Bucket != bucket {

@@ -40,16 +40,16 @@ type vipKey struct {
 	protocol cluster.Protocol
 }
 
-// group is a Load_Balancer_Group with the VIPs of its members.
-type group struct {
+// balancerGroup is a Load_Balancer_Group with the VIPs of its members.
+type balancerGroup struct {
 	vips  map[vipKey][]*vip
 	addrs map[netip.Addr]bool
 }
 
-type groups map[string]*group
+type groups map[string]*balancerGroup
 
 // balancers holds the groups that a switch or router references, without those that have no VIP.
-type balancers []*group
+type balancers []*balancerGroup
 
 func newGroups(s nb.State) groups {
 	all := groups{}
@@ -62,7 +62,7 @@ func newGroups(s nb.State) groups {
 			for i := range lb.VIPs {
 				g := all[name]
 				if g == nil {
-					g = &group{vips: map[vipKey][]*vip{}, addrs: map[netip.Addr]bool{}}
+					g = &balancerGroup{vips: map[vipKey][]*vip{}, addrs: map[netip.Addr]bool{}}
 					all[name] = g
 				}
 				v := &lb.VIPs[i]
@@ -85,8 +85,8 @@ func (g groups) of(names []string) balancers {
 	return out
 }
 
-// holds reports whether an address is a VIP, on any port.
-func (b balancers) holds(a netip.Addr) bool {
+// haveAddress reports whether an address is a VIP, on any port.
+func (b balancers) haveAddress(a netip.Addr) bool {
 	for _, g := range b {
 		if g.addrs[a] {
 			return true
@@ -137,9 +137,9 @@ func balance(pkt *path.Path, stage, learn, zone string, v *vip, flags Flags) err
 	}
 	if len(v.Backends) == 0 {
 		if v.lb.Options["reject"] == "true" {
-			refusal := packet.RefusalOf(pkt.Protocol)
-			pkt.Step(stage, v, v.lb.Owner, "no endpoint: rejected with "+refusal+" (options:reject=true)")
-			pkt.Reject(packet.NoEndpoint, fmt.Sprintf("rejected with %s: %s has no endpoint", refusal, v.lb.Name))
+			rejection := packet.RejectionOf(pkt.Protocol)
+			pkt.Step(stage, v, v.lb.Owner, "no endpoint: rejected with "+rejection+" (options:reject=true)")
+			pkt.Reject(packet.NoEndpoint, fmt.Sprintf("rejected with %s: %s has no endpoint", rejection, v.lb.Name))
 			return nil
 		}
 		pkt.Step(stage, v, v.lb.Owner, "no endpoint: dropped")
@@ -153,11 +153,11 @@ func balance(pkt *path.Path, stage, learn, zone string, v *vip, flags Flags) err
 	before := pkt.Packet
 	made := pkt.Track(zone, conntrack.Translation{Commit: true, NAT: flow.NATDst, Addr: to.Addr(), Port: to.Port(),
 		Mark: match.Natted | flags.mark()})
-	did := pkt.Changed(&before)
+	effect := pkt.Changed(&before)
 	if v.lb.Affinity {
-		did += " (hash of the client's address)"
+		effect += " (hash of the client's address)"
 	}
-	s := pkt.Step(stage, v, v.lb.Owner, did)
+	s := pkt.Step(stage, v, v.lb.Owner, effect)
 	if made != nil {
 		s.Entry = made.String()
 	}
@@ -174,15 +174,15 @@ func balance(pkt *path.Path, stage, learn, zone string, v *vip, flags Flags) err
 
 // hairpinSource returns the source address that a load balancer gives to a hairpinned packet
 // (options:hairpin_snat_ip, one address per family; without it the VIP).
-func hairpinSource(lb *nb.LoadBalancer, asked netip.Addr) (netip.Addr, error) {
+func hairpinSource(lb *nb.LoadBalancer, vip netip.Addr) (netip.Addr, error) {
 	for _, word := range strings.Fields(lb.Options["hairpin_snat_ip"]) {
 		a, err := netip.ParseAddr(word)
 		if err != nil {
 			return a, fmt.Errorf("%s: hairpin_snat_ip: %w", lb.Key(), err)
 		}
-		if cluster.FamilyOf(a) == cluster.FamilyOf(asked) {
+		if cluster.FamilyOf(a) == cluster.FamilyOf(vip) {
 			return a, nil
 		}
 	}
-	return asked, nil
+	return vip, nil
 }

@@ -36,7 +36,7 @@ func (r *logicalRouter) checkDistributed() error {
 		for _, x := range p.nats {
 			row := x.row
 			switch {
-			case r.gateway():
+			case r.isGateway():
 				return fmt.Errorf("%s: NAT of a distributed gateway port on a router with a chassis is not known",
 					row.Key())
 			case row.Type != nb.DNATAndSNAT, !row.Logical.IsSingleIP(), row.LogicalPort == "",
@@ -48,13 +48,13 @@ func (r *logicalRouter) checkDistributed() error {
 	return nil
 }
 
-// here reports whether the row's logical port is on this node. If so, this node translates.
-func (x *nat) here(n *Network) bool { return n.node.HasPort(x.row.LogicalPort) }
+// isLocal reports whether the row's logical port is on this node. If so, this node translates.
+func (x *nat) isLocal(n *Network) bool { return n.node.HasPort(x.row.LogicalPort) }
 
-// externalMAC runs lr_in_admission at priority 50.
-func (p *routerPort) externalMAC(n *Network, m cluster.MAC) bool {
+// hasExternalMAC runs lr_in_admission at priority 50.
+func (p *routerPort) hasExternalMAC(n *Network, m cluster.MAC) bool {
 	for _, x := range p.nats {
-		if x.row.ExternalMAC == m && x.here(n) {
+		if x.row.ExternalMAC == m && x.isLocal(n) {
 			return true
 		}
 	}
@@ -94,7 +94,7 @@ func (n *Network) leaveDistributed(pkt *path.Path, out *routerPort) error {
 		}
 	}
 	for _, x := range out.nats {
-		if pkt.Src != x.row.Logical.Addr() || !x.here(n) {
+		if pkt.Src != x.row.Logical.Addr() || !x.isLocal(n) {
 			continue
 		}
 		rt := out.router

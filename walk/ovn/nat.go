@@ -35,7 +35,7 @@ func (n *nat) priority() int {
 	return n.row.Logical.Bits() + 1
 }
 
-func (n *nat) holds(m *match.Facts, sets map[string]*nb.AddressSet) (bool, error) {
+func (n *nat) matches(m *match.Facts, sets map[string]*nb.AddressSet) (bool, error) {
 	if n.row.Type != nb.SNAT {
 		return false, fmt.Errorf("%s: type %q is not known", n.row.Key(), n.row.Type)
 	}
@@ -54,15 +54,15 @@ func (n *nat) holds(m *match.Facts, sets map[string]*nb.AddressSet) (bool, error
 	return n.match.Holds(m), nil
 }
 
-// neighbour runs lr_in_arp_resolve and lr_in_arp_request. It returns the MAC of the next hop, or
-// the reason why there is none. It looks at ports of the same switch, then at static MAC bindings,
-// then at the external network.
-func (n *Network) neighbour(pkt *path.Path, rt *logicalRouter, to routed) (mac cluster.MAC, reason string) {
+// resolveNextHop runs lr_in_arp_resolve and lr_in_arp_request. It returns the MAC of the next hop,
+// or the reason why there is none. It looks at ports of the same switch, then at static MAC
+// bindings, then at the external network.
+func (n *Network) resolveNextHop(pkt *path.Path, rt *logicalRouter, to routed) (mac cluster.MAC, reason string) {
 	stage := pkt.Join(rt.row.Name, " lr_in_arp_resolve")
 	var sw *logicalSwitch
 	if to.out.peer != nil {
 		sw = to.out.peer.sw
-		if m, ok := sw.neighbour(to.hop); ok && rt.byIP[to.hop] == nil {
+		if m, ok := sw.macFor(to.hop); ok && rt.byIP[to.hop] == nil {
 			return m, ""
 		}
 	}
@@ -116,7 +116,7 @@ func (n *Network) sourceNAT(pkt *path.Path, rt *logicalRouter, out *routerPort, 
 		if pkt.CT.Is(flow.CTRpl) {
 			break
 		}
-		switch ok, err := x.holds(&m, n.sets); {
+		switch ok, err := x.matches(&m, n.sets); {
 		case err != nil:
 			return err
 		case !ok:
@@ -144,7 +144,8 @@ func (n *Network) sourceNAT(pkt *path.Path, rt *logicalRouter, out *routerPort, 
 }
 
 // snat applies ct_snat in the router's SNAT zone.
-func snat(pkt *path.Path, rt *logicalRouter, rule any, why cluster.Owner, t conntrack.Translation, ports string) error {
+func snat(pkt *path.Path, rt *logicalRouter, rule any, owner cluster.Owner, t conntrack.Translation,
+	ports string) error {
 	if ports != "" {
 		low, high, _ := strings.Cut(ports, "-")
 		a, err := strconv.ParseUint(low, 10, 16)
@@ -160,11 +161,11 @@ func snat(pkt *path.Path, rt *logicalRouter, rule any, why cluster.Owner, t conn
 	t.Commit, t.NAT = true, flow.NATSrc
 	before := pkt.Packet
 	made := pkt.Track(rt.snatZone, t)
-	did := pkt.Changed(&before)
-	if did == "" {
-		did = "source stays " + pkt.Src.String()
+	effect := pkt.Changed(&before)
+	if effect == "" {
+		effect = "source stays " + pkt.Src.String()
 	}
-	if s := pkt.Step(pkt.Join(rt.row.Name, " lr_out_snat"), rule, why, did); made != nil {
+	if s := pkt.Step(pkt.Join(rt.row.Name, " lr_out_snat"), rule, owner, effect); made != nil {
 		s.Entry = made.String()
 	}
 	return nil

@@ -47,14 +47,16 @@ type binding struct {
 
 // logicalSwitch is a Logical_Switch with its ports.
 type logicalSwitch struct {
-	qos       []*qos
-	acls      []*acl
-	row       *nb.Switch
-	ports     []*Port
-	byMAC     map[cluster.MAC]*Port
-	byIP      map[netip.Addr]cluster.MAC
-	further   map[netip.Addr]cluster.MAC // other addresses that ports may use and answer for; zero MAC: several ports
-	unknown   *Port                      // the port that takes frames for unknown addresses
+	qos   []*qos
+	acls  []*acl
+	row   *nb.Switch
+	ports []*Port
+	byMAC map[cluster.MAC]*Port
+	byIP  map[netip.Addr]cluster.MAC
+	// otherIPs has addresses for which OVN does not answer, but machines behind ports may. The MAC
+	// is zero if several ports may use the address.
+	otherIPs  map[netip.Addr]cluster.MAC
+	unknown   *Port // the port that takes frames for unknown addresses
 	balancers balancers
 	snatZone  string // name of the conntrack zone of hairpins
 }
@@ -65,7 +67,7 @@ type Port struct {
 	sw   *logicalSwitch
 	peer *routerPort // of type "router"
 	// security is empty if the port may use any addresses.
-	security []secured
+	security []securityEntry
 
 	checked bool // check found no error
 }
@@ -96,7 +98,7 @@ type routerPort struct {
 
 // New links the rows to each other. It returns an error for a reference to a missing row.
 func New(s nb.State, chassis string, node Node) (*Network, error) {
-	l := &Network{chassis: chassis, node: node,
+	n := &Network{chassis: chassis, node: node,
 		ports: map[string]*Port{}, routerPorts: map[string]*routerPort{},
 		sets:     map[string]*nb.AddressSet{},
 		bindings: map[binding]*nb.MACBinding{}}
@@ -106,22 +108,22 @@ func New(s nb.State, chassis string, node Node) (*Network, error) {
 		switch row := row.(type) {
 		case *nb.Switch:
 			switches[row.Name] = &logicalSwitch{row: row, byMAC: map[cluster.MAC]*Port{},
-				byIP: map[netip.Addr]cluster.MAC{}, further: map[netip.Addr]cluster.MAC{},
+				byIP: map[netip.Addr]cluster.MAC{}, otherIPs: map[netip.Addr]cluster.MAC{},
 				balancers: groups.of(row.Groups), snatZone: row.Name + "_snat"}
 		case *nb.Router:
 			routers[row.Name] = &logicalRouter{row: row, byIP: map[netip.Addr]*routerPort{},
 				externals: map[netip.Addr]*nat{},
 				balancers: groups.of(row.Groups)}
 		case *nb.AddressSet:
-			l.sets[row.Name] = row
+			n.sets[row.Name] = row
 		case *nb.MACBinding:
-			l.bindings[binding{row.Port, row.IP}] = row
+			n.bindings[binding{row.Port, row.IP}] = row
 		}
 	}
-	if err := l.addRouterPorts(s, routers); err != nil {
+	if err := n.addRouterPorts(s, routers); err != nil {
 		return nil, err
 	}
-	if err := l.addSwitchPorts(s, switches); err != nil {
+	if err := n.addSwitchPorts(s, switches); err != nil {
 		return nil, err
 	}
 	if err := addRouterRows(s, routers); err != nil {
@@ -133,10 +135,10 @@ func New(s nb.State, chassis string, node Node) (*Network, error) {
 	for _, r := range routers {
 		r.prepare()
 	}
-	return l, nil
+	return n, nil
 }
 
-func (l *Network) addRouterPorts(s nb.State, routers map[string]*logicalRouter) error {
+func (n *Network) addRouterPorts(s nb.State, routers map[string]*logicalRouter) error {
 	for _, row := range s {
 		row, ok := row.(*nb.RouterPort)
 		if !ok {
@@ -148,7 +150,7 @@ func (l *Network) addRouterPorts(s nb.State, routers map[string]*logicalRouter) 
 		}
 		p := &routerPort{row: row, router: r}
 		r.ports = append(r.ports, p)
-		l.routerPorts[row.Name] = p
+		n.routerPorts[row.Name] = p
 		for _, n := range row.Networks {
 			r.byIP[n.Addr()] = p
 		}
@@ -159,7 +161,7 @@ func (l *Network) addRouterPorts(s nb.State, routers map[string]*logicalRouter) 
 	return nil
 }
 
-func (l *Network) addSwitchPorts(s nb.State, switches map[string]*logicalSwitch) error {
+func (n *Network) addSwitchPorts(s nb.State, switches map[string]*logicalSwitch) error {
 	for _, row := range s {
 		row, ok := row.(*nb.SwitchPort)
 		if !ok {
@@ -171,13 +173,13 @@ func (l *Network) addSwitchPorts(s nb.State, switches map[string]*logicalSwitch)
 		}
 		p := &Port{row: row, sw: sw}
 		if row.Type == "router" {
-			if p.peer = l.routerPorts[row.Options["router-port"]]; p.peer == nil {
+			if p.peer = n.routerPorts[row.Options["router-port"]]; p.peer == nil {
 				return missing(row, nb.TableRouterPort, row.Options["router-port"])
 			}
 			p.peer.peer = p
 		}
 		sw.ports = append(sw.ports, p)
-		l.ports[row.Name] = p
+		n.ports[row.Name] = p
 		if err := cmp.Or(p.addAddresses(), p.addSecurity()); err != nil {
 			return fmt.Errorf("%s: %w", row.Key(), err)
 		}
@@ -305,19 +307,19 @@ func missing(row nb.Row, t nb.Table, name string) error {
 	return fmt.Errorf("%s references %s %q, which does not exist", row.Key(), t, name)
 }
 
-// neighbour returns the MAC with which a switch answers for an address (ls_in_arp_rsp, and its
-// routers). Otherwise it returns the MAC of the only port that may use the address and answer
-// itself.
-func (sw *logicalSwitch) neighbour(a netip.Addr) (cluster.MAC, bool) {
+// macFor returns the MAC with which the switch or one of its routers answers for an address
+// (ls_in_arp_rsp). Otherwise it returns the MAC of the only port that may use the address: the
+// machine behind it answers.
+func (sw *logicalSwitch) macFor(a netip.Addr) (cluster.MAC, bool) {
 	m, ok := sw.byIP[a]
 	if !ok {
-		m = sw.further[a]
+		m = sw.otherIPs[a]
 	}
 	return m, m != cluster.MAC{}
 }
 
-// gateway returns the router port of a switch whose network contains an address.
-func (sw *logicalSwitch) gateway(a netip.Addr) *routerPort {
+// routerFor returns the router port of a switch whose network contains an address.
+func (sw *logicalSwitch) routerFor(a netip.Addr) *routerPort {
 	for _, p := range sw.ports {
 		if p.peer != nil && p.peer.network(a).IsValid() {
 			return p.peer

@@ -37,15 +37,15 @@ func (p *Port) Localnet() (network string, ok bool) {
 func (p *Port) Switch() string { return p.row.Switch }
 
 // Neighbor returns the MAC that answers for an address on the port's switch.
-func (p *Port) Neighbor(a netip.Addr) (cluster.MAC, bool) { return p.sw.neighbour(a) }
+func (p *Port) Neighbor(a netip.Addr) (cluster.MAC, bool) { return p.sw.macFor(a) }
 
 // AddNeighbor adds to the port's switch an address that a machine behind the port answers for. MAC
 // is zero if it is not known which.
-func (p *Port) AddNeighbor(a netip.Addr, m cluster.MAC) { p.sw.further[a] = m }
+func (p *Port) AddNeighbor(a netip.Addr, m cluster.MAC) { p.sw.otherIPs[a] = m }
 
 // Gateway returns the MAC of the switch's router for a sender with an address.
 func (p *Port) Gateway(sender netip.Addr) (m cluster.MAC, ok bool) {
-	gateway := p.sw.gateway(sender)
+	gateway := p.sw.routerFor(sender)
 	if gateway == nil {
 		return m, false
 	}

@@ -98,8 +98,8 @@ func (r *logicalRouter) lookup(p *packet.Packet) *routeGroup {
 	return nil
 }
 
-// towards returns the port whose network contains a next hop, or nil.
-func (r *logicalRouter) towards(hop netip.Addr) *routerPort {
+// portTo returns the port whose network contains a next hop, or nil.
+func (r *logicalRouter) portTo(hop netip.Addr) *routerPort {
 	for _, p := range r.ports {
 		if p.network(hop).IsValid() {
 			return p
@@ -138,7 +138,7 @@ func route(pkt *path.Path, rt *logicalRouter) (to routed, ok bool, err error) {
 		}
 	}
 	if row.OutPort == "" {
-		to.out = rt.towards(row.NextHop)
+		to.out = rt.portTo(row.NextHop)
 	}
 	if to.out == nil {
 		return to, false, fmt.Errorf("%s: no port leads to its next hop", row.Key())

@@ -34,8 +34,8 @@ func (r *logicalRouter) prepare() {
 	})
 }
 
-// gateway reports whether the whole router is on one chassis.
-func (r *logicalRouter) gateway() bool { return r.row.Options["chassis"] != "" }
+// isGateway reports whether it is a gateway router: the whole router is on one chassis.
+func (r *logicalRouter) isGateway() bool { return r.row.Options["chassis"] != "" }
 
 // forcesSNAT reports whether load-balanced packets get the address of their egress port as the
 // source (lb_force_snat_ip=router_ip).
@@ -57,9 +57,9 @@ func (r *logicalRouter) check(n *Network) error {
 	switch ip := r.row.Options["lb_force_snat_ip"]; {
 	case ip != "" && ip != "router_ip":
 		return fmt.Errorf("%s: lb_force_snat_ip=%s is not known", r.row.Key(), ip)
-	case !r.gateway() && r.tracksOutgoing():
+	case !r.isGateway() && r.tracksOutgoing():
 		return fmt.Errorf("%s: NAT or load balancers on a router without a chassis are not known", r.row.Key())
-	case r.gateway() && r.row.Options["chassis"] != n.chassis:
+	case r.isGateway() && r.row.Options["chassis"] != n.chassis:
 		return fmt.Errorf("%s: it is on chassis %q, this node is %q", r.row.Key(), r.row.Options["chassis"],
 			n.chassis)
 	}
@@ -69,7 +69,7 @@ func (r *logicalRouter) check(n *Network) error {
 }
 
 // RouterReceives runs a logical router's pipelines, for a packet from one of its ports. It returns
-// the logical switch port behind the egress port. flags are those of the packet, which a refusal
+// the logical switch port behind the egress port. flags are those of the packet, which a rejection
 // keeps.
 func (n *Network) RouterReceives(pkt *path.Path, port string) (next string, flags Flags, err error) {
 	in := n.routerPorts[port]
@@ -103,12 +103,12 @@ func (n *Network) forward(pkt *path.Path, in *routerPort, flags Flags) (next str
 	if to, ok, err = n.policy(pkt, rt, in.row.Name, to); err != nil || !ok {
 		return pkt.DropOr(err, fmt.Sprintf("a policy of %s drops it", rt.row.Name))
 	}
-	mac, reason := n.neighbour(pkt, rt, to)
+	mac, reason := n.resolveNextHop(pkt, rt, to)
 	if reason != "" {
 		return pkt.Drop(packet.NoNeighbor, reason)
 	}
-	if home := to.out.row.Chassis; home != "" && home != n.chassis {
-		return "", fmt.Errorf("%s is on chassis %q, not here: not known", to.out.row.Key(), home)
+	if chassis := to.out.row.Chassis; chassis != "" && chassis != n.chassis {
+		return "", fmt.Errorf("%s is on chassis %q, not here: not known", to.out.row.Key(), chassis)
 	}
 	pkt.EthSrc, pkt.EthDst = to.out.row.MAC, mac
 	if err := n.leaveDistributed(pkt, to.out); err != nil {
@@ -129,9 +129,9 @@ func leaveRouter(pkt *path.Path, out *routerPort) (next string, err error) {
 	return out.peer.row.Name, nil
 }
 
-// RouterRefuses sends the refusal of a router's load balancer out of a port of the router: from
+// RouterRejects sends the rejection by a router's load balancer out of a port of the router: from
 // lr_out_snat on, with the flags of the rejected packet.
-func (n *Network) RouterRefuses(pkt *path.Path, port string, flags Flags) (next string, err error) {
+func (n *Network) RouterRejects(pkt *path.Path, port string, flags Flags) (next string, err error) {
 	out := n.routerPorts[port]
 	pkt.CT = conntrack.State{}
 	if err := n.sourceNAT(pkt, out.router, out, flags); err != nil {
@@ -144,7 +144,7 @@ func (n *Network) RouterRefuses(pkt *path.Path, port string, flags Flags) (next 
 // accept the packet, else "".
 func (n *Network) admit(pkt *path.Path, in *routerPort) string {
 	rt := in.router
-	if pkt.EthDst != in.row.MAC && !in.externalMAC(n, pkt.EthDst) {
+	if pkt.EthDst != in.row.MAC && !in.hasExternalMAC(n, pkt.EthDst) {
 		return fmt.Sprintf("the frame is for %s, router port %s has %s", pkt.EthDst, in.row.Name, in.row.MAC)
 	}
 	for _, a := range [...]netip.Addr{pkt.Src, pkt.Dst} {
@@ -165,7 +165,7 @@ func (n *Network) admit(pkt *path.Path, in *routerPort) string {
 // translates reports whether an own address of the router is also a NAT or load balancer address.
 // Packets to such an address continue to lr_in_arp_resolve.
 func (r *logicalRouter) translates(a netip.Addr) bool {
-	return r.forcesSNAT() || r.externals[a] != nil || r.balancers.holds(a)
+	return r.forcesSNAT() || r.externals[a] != nil || r.balancers.haveAddress(a)
 }
 
 // undoSNAT runs lr_in_unsnat.
@@ -184,7 +184,7 @@ func undoSNAT(pkt *path.Path, in *routerPort) {
 // routerBalances runs lr_in_defrag and lr_in_dnat.
 func routerBalances(pkt *path.Path, in *routerPort) (Flags, error) {
 	rt := in.router
-	if !rt.balancers.holds(pkt.Dst) {
+	if !rt.balancers.haveAddress(pkt.Dst) {
 		return Flags{}, nil
 	}
 	stage, z := pkt.Join(rt.row.Name, " lr_in_dnat"), rt.dnatZone
@@ -242,12 +242,12 @@ func applyPolicy(pkt *path.Path, rt *logicalRouter, row *nb.Policy, to routed) (
 	if err := unknownOption(row, row.Options, "pkt_mark"); err != nil {
 		return to, false, err
 	}
-	did := ""
+	effect := ""
 	if mark := row.Options["pkt_mark"]; mark != "" {
 		if _, err := fmt.Sscanf(mark, "%v", &pkt.Packet.Mark); err != nil {
 			return to, false, fmt.Errorf("%s: pkt_mark %q: %w", row.Key(), mark, err)
 		}
-		did = ", mark " + mark
+		effect = ", mark " + mark
 	}
 	stage := pkt.Join(rt.row.Name, " lr_in_policy")
 	switch row.Action {
@@ -255,7 +255,7 @@ func applyPolicy(pkt *path.Path, rt *logicalRouter, row *nb.Policy, to routed) (
 		pkt.Step(stage, row, row.Owner, "drops it")
 		return to, false, nil
 	case nb.Allow:
-		pkt.Step(stage, row, row.Owner, "continues as routed"+did)
+		pkt.Step(stage, row, row.Owner, "continues as routed"+effect)
 		return to, true, nil
 	case nb.Reroute:
 	default:
@@ -271,10 +271,10 @@ func applyPolicy(pkt *path.Path, rt *logicalRouter, row *nb.Policy, to routed) (
 		return to, false, fmt.Errorf("%s has no next hop of the packet's family", row.Key())
 	}
 	to.hop = hops[pkt.Choose(hops)].Addr()
-	if to.out = rt.towards(to.hop); to.out == nil {
+	if to.out = rt.portTo(to.hop); to.out == nil {
 		return to, false, fmt.Errorf("%s: no port leads to %s", row.Key(), to.hop)
 	}
-	s := pkt.Step(stage, row, row.Owner, "to "+to.hop.String()+" out of port "+to.out.row.Name+did)
+	s := pkt.Step(stage, row, row.Owner, "to "+to.hop.String()+" out of port "+to.out.row.Name+effect)
 	if len(hops) > 1 {
 		s.Choices = hops
 	}

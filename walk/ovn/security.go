@@ -9,9 +9,9 @@ import (
 	"hairpin/cluster"
 )
 
-// secured is one entry of a port's port security: a MAC and the IP addresses allowed with it.
+// securityEntry is one entry of a port's port security: a MAC and the IP addresses allowed with it.
 // Without addresses, all are allowed. Otherwise a family without an address is not allowed.
-type secured struct {
+type securityEntry struct {
 	mac cluster.MAC
 	ips []netip.Addr
 }
@@ -23,7 +23,7 @@ func (p *Port) addSecurity() error {
 		if len(words) == 0 {
 			return fmt.Errorf("port security %q has no MAC", text)
 		}
-		s := secured{}
+		s := securityEntry{}
 		var err error
 		if s.mac, err = cluster.ParseMAC(words[0]); err != nil {
 			return fmt.Errorf("port security %q: %w", text, err)
@@ -34,10 +34,10 @@ func (p *Port) addSecurity() error {
 				return fmt.Errorf("port security %q: %w", text, err)
 			}
 			s.ips = append(s.ips, ip)
-			if other, ok := p.sw.further[ip]; ok && other != s.mac {
-				p.sw.further[ip] = cluster.MAC{} // several ports: which one uses it is not known
+			if other, ok := p.sw.otherIPs[ip]; ok && other != s.mac {
+				p.sw.otherIPs[ip] = cluster.MAC{} // several ports: which one uses it is not known
 			} else {
-				p.sw.further[ip] = s.mac
+				p.sw.otherIPs[ip] = s.mac
 			}
 		}
 		p.security = append(p.security, s)
@@ -45,10 +45,10 @@ func (p *Port) addSecurity() error {
 	return nil
 }
 
-// lets reports whether port security allows a MAC with an IP address. For packets from the port
+// allows reports whether port security allows a MAC with an IP address. For packets from the port
 // these are the source (check_in_port_sec), for packets to it the destination (check_out_port_sec).
-func (p *Port) lets(mac cluster.MAC, ip netip.Addr) bool {
-	return len(p.security) == 0 || slices.ContainsFunc(p.security, func(s secured) bool {
+func (p *Port) allows(mac cluster.MAC, ip netip.Addr) bool {
+	return len(p.security) == 0 || slices.ContainsFunc(p.security, func(s securityEntry) bool {
 		return s.mac == mac && (len(s.ips) == 0 || slices.Contains(s.ips, ip) || ip == linkLocal(mac) &&
 			slices.ContainsFunc(s.ips, netip.Addr.Is6))
 	})

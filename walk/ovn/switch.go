@@ -35,7 +35,7 @@ func (n *Network) SwitchReceives(pkt *path.Path, name string) (next string, err 
 		return pkt.Drop(packet.Other, fmt.Sprintf("%s ls_in_check_port_sec drops it: the frame is for VLAN %d", sw.row.Name,
 			pkt.VLAN))
 	}
-	if !in.lets(pkt.EthSrc, pkt.Src) {
+	if !in.allows(pkt.EthSrc, pkt.Src) {
 		return pkt.Drop(packet.NotItsOwn,
 			fmt.Sprintf("port security of %s (%s ls_in_apply_port_sec) drops it: %s with %s is not the port's", name,
 				sw.row.Name, pkt.Src, pkt.EthSrc))
@@ -110,9 +110,9 @@ func (n *Network) switchBalances(pkt *path.Path, in *Port) (hairpin bool, err er
 	}
 	snat := sw.snatZone
 	if !pkt.CT.Is(flow.CTNew) {
-		return knownHairpin(pkt, in, snat)
+		return continueHairpin(pkt, in, snat)
 	}
-	asked := pkt.Dst
+	vip := pkt.Dst
 	v, err := sw.balancers.lookup(&pkt.Packet)
 	switch {
 	case err != nil:
@@ -124,10 +124,10 @@ func (n *Network) switchBalances(pkt *path.Path, in *Port) (hairpin bool, err er
 		case err != nil || pkt.End != nil:
 			return false, err
 		case pkt.Src == pkt.Dst:
-			return true, translateHairpin(pkt, in, v, asked, snat)
+			return true, translateHairpin(pkt, in, v, vip, snat)
 		}
 	default:
-		return knownHairpin(pkt, in, snat)
+		return continueHairpin(pkt, in, snat)
 	}
 	return false, nil
 }
@@ -196,8 +196,8 @@ func (n *Network) acl(pkt *path.Path, sw *logicalSwitch, in *Port) error {
 
 // translateHairpin gives a packet that returns to its sender a source address that the sender does
 // not have (ls_in_nat_hairpin).
-func translateHairpin(pkt *path.Path, in *Port, v *vip, asked netip.Addr, snat string) error {
-	source, err := hairpinSource(v.lb, asked)
+func translateHairpin(pkt *path.Path, in *Port, v *vip, vip netip.Addr, snat string) error {
+	source, err := hairpinSource(v.lb, vip)
 	if err != nil {
 		return err
 	}
@@ -211,8 +211,8 @@ func translateHairpin(pkt *path.Path, in *Port, v *vip, asked netip.Addr, snat s
 	return nil
 }
 
-// knownHairpin handles a later packet of a hairpinned connection, or its reply.
-func knownHairpin(pkt *path.Path, in *Port, snat string) (bool, error) {
+// continueHairpin handles a later packet of a hairpinned connection, or its reply.
+func continueHairpin(pkt *path.Path, in *Port, snat string) (bool, error) {
 	e, reply := pkt.Connections.Find(pkt.Zone(snat), conntrack.TupleOf(&pkt.Packet))
 	if e == nil {
 		return false, nil
@@ -230,21 +230,21 @@ func knownHairpin(pkt *path.Path, in *Port, snat string) (bool, error) {
 
 // unNAT looks the packet up in a zone and translates it as its connection requires. It adds a step
 // only if the packet changes.
-func unNAT(pkt *path.Path, stage string, rule any, z string, why cluster.Owner) {
+func unNAT(pkt *path.Path, stage string, rule any, zone string, owner cluster.Owner) {
 	before := pkt.Packet
-	pkt.Track(z, conntrack.Translation{NAT: flow.NATUndo})
-	if did := pkt.Changed(&before); did != "" {
-		pkt.Step(stage, rule, why, did)
+	pkt.Track(zone, conntrack.Translation{NAT: flow.NATUndo})
+	if effect := pkt.Changed(&before); effect != "" {
+		pkt.Step(stage, rule, owner, effect)
 	}
 }
 
 // commitNew commits a new connection that nothing has translated.
-func commitNew(pkt *path.Path, stage string, z string, why cluster.Owner) {
+func commitNew(pkt *path.Path, stage string, zone string, owner cluster.Owner) {
 	if !pkt.CT.Is(flow.CTNew) {
 		return
 	}
-	if made := pkt.Track(z, conntrack.Translation{Commit: true, Inline: true}); made != nil {
-		s := pkt.Step(stage, "ct.new, ct_commit", why, "committed")
+	if made := pkt.Track(zone, conntrack.Translation{Commit: true, Inline: true}); made != nil {
+		s := pkt.Step(stage, "ct.new, ct_commit", owner, "committed")
 		s.Entry = made.String()
 	}
 }
@@ -256,7 +256,7 @@ func switchEgress(pkt *path.Path, out *Port) (next string, err error) {
 		unNAT(pkt, pkt.Join(out.sw.row.Name, " ls_out_pre_stateful"), "ct_lb_mark", z, out.sw.row.Owner)
 		commitNew(pkt, pkt.Join(out.sw.row.Name, " ls_out_stateful"), z, out.sw.row.Owner)
 	}
-	if !out.lets(pkt.EthDst, pkt.Dst) {
+	if !out.allows(pkt.EthDst, pkt.Dst) {
 		return pkt.Drop(packet.Other, fmt.Sprintf("port security of %s (%s ls_out_apply_port_sec) drops it: %s with "+
 			"%s is not the port's", out.row.Name, out.sw.row.Name, pkt.Dst, pkt.EthDst))
 	}

@@ -121,8 +121,8 @@ func MACText(m cluster.MAC) string {
 	return string(b[:])
 }
 
-// RefusalOf names the packet with which a packet of a protocol is rejected.
-func RefusalOf(p cluster.Protocol) string {
+// RejectionOf names the packet with which a packet of a protocol is rejected.
+func RejectionOf(p cluster.Protocol) string {
 	switch p {
 	case cluster.TCP:
 		return "a TCP reset"
