@@ -14,8 +14,8 @@ import (
 )
 
 // TestLoadBalancerFalseTakeover: another node takes a load balancer address over although its node
-// forwards packets: only the agent there does not run for a time. No connection through the
-// address's own node fails or breaks.
+// forwards packets: only the agent there does not run for a time. No connection of either node
+// fails or breaks.
 func TestLoadBalancerFalseTakeover(t *testing.T) {
 	for mode, engine := range map[string]string{cluster.ModeShared: cluster.EngineOpenFlow,
 		cluster.ModeLocal: cluster.EngineOVN} {
@@ -43,9 +43,12 @@ func TestLoadBalancerFalseTakeover(t *testing.T) {
 			resume := sync.OnceFunc(func() { noError(t, n.Signal(agent, syscall.SIGCONT)) })
 			t.Cleanup(resume)
 			announced(false)
+			setPorts(t, client, "40000 60999")
+			others := withConnections(t, client, address, 80)
 			resume()
 			announced(true)
 			own()
+			others()
 		})
 	}
 }

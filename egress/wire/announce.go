@@ -19,6 +19,9 @@ const (
 	egressAnnouncements = 5
 	egressAnnounceAgain = 250 * time.Millisecond
 	egressDefendAgain   = 100 * time.Millisecond // between two announcements because of conflicting claims
+	// egressListen is for how long an agent that did not run waits for claims before it announces.
+	// Other nodes may have taken its addresses over, and have open connections to them.
+	egressListen = 100 * time.Millisecond
 )
 
 // Announced records which egress addresses this node has announced. ovn-controller announces IPv4
@@ -32,12 +35,13 @@ type announced struct {
 	mac        cluster.MAC
 	times      int
 	last, next time.Time
+	listened   bool // the agent ran until now, or has waited for claims
 }
 
 // Defend schedules an announcement of an address that another machine claims.
 func (c *Announced) Defend(now time.Time, x netip.Addr) {
 	if a := c.addresses[x]; a != nil {
-		a.times, a.next = min(a.times, egressAnnouncements-2), now
+		a.times, a.next, a.listened = min(a.times, egressAnnouncements-2), now, true
 		if soonest := a.last.Add(egressDefendAgain); a.next.Before(soonest) {
 			a.next = soonest
 		}
@@ -61,12 +65,15 @@ func (c *Announced) Announce(now time.Time, own *cluster.Node, list []*cluster.E
 			link, mac := announcedOn(own, x.Address, links)
 			a := was[x.Address]
 			if a == nil || a.mac != mac {
-				a = &announced{mac: mac, next: now}
+				a = &announced{mac: mac, next: now, listened: was != nil}
+			}
+			if !a.listened && (a.times == 0 || now.Sub(a.next) > egressAnnounceAgain) {
+				a.next, a.listened = now.Add(egressListen), true
 			}
 			c.addresses[x.Address] = a
 			if a.times < egressAnnouncements && !a.next.After(now) {
 				frames[link] = append(frames[link], announcement(mac, x.Address))
-				a.last, a.next = now, now.Add(egressAnnounceAgain<<a.times)
+				a.last, a.next, a.listened = now, now.Add(egressAnnounceAgain<<a.times), false
 				a.times++
 			}
 			if a.times < egressAnnouncements {
