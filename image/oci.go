@@ -44,8 +44,10 @@ func ovsName(name, ovsTag string) string {
 }
 
 // Entry scripts of each image.
-func ovsScripts() []string { return []string{"daemons.sh", "ovs", "ovs-handover", "room"} }
-func scripts() []string    { return []string{"cleanup", "daemons.sh", "room", "zone"} }
+func ovsScripts() []string {
+	return []string{"connect-database", "daemons.sh", "ovs", "ovs-handover", "room"}
+}
+func scripts() []string { return []string{"cleanup", "daemons.sh", "room", "zone"} }
 
 // nameAnnotation has an image's full name in the index of an archive, for containerd.
 const nameAnnotation = "io.containerd.image.name"
