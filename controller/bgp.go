@@ -49,7 +49,7 @@ type writtenConfiguration struct {
 }
 
 // writtenAdvertisement is the status of a BGPAdvertisement.
-type writtenAdvertisement = unseen[*cluster.Advertisement, v1alpha1.BGPAdvertisementStatus]
+type writtenAdvertisement = pendingStatus[*cluster.Advertisement, v1alpha1.BGPAdvertisementStatus]
 
 func newAnnouncements(g *egressIPs) *announcements {
 	return &announcements{egress: g, written: map[cluster.Owner]writtenConfiguration{},

@@ -40,20 +40,20 @@ const (
 // watchLag is the longest time that the watch may take to show a write.
 const watchLag = 5 * time.Second
 
-// unseen is a status S of an object O that was written. The watch may not show it yet.
-type unseen[O comparable, S any] struct {
+// pendingStatus is a status S of an object O that was written. The watch may not show it yet.
+type pendingStatus[O comparable, S any] struct {
 	seen   O // what the watch showed at the time
 	status S
 	until  time.Time
 }
 
 // current reports whether the object has the wanted status, or it was written since.
-func (w unseen[O, S]) current(object O, has, want *S, same func(a, b *S) bool, now time.Time) bool {
+func (w pendingStatus[O, S]) current(object O, has, want *S, same func(a, b *S) bool, now time.Time) bool {
 	return same(has, want) || w.seen == object && same(&w.status, want) && now.Before(w.until)
 }
 
 // newest returns the object's status, or the one that was written since.
-func (w unseen[O, S]) newest(object O, has *S, now time.Time) *S {
+func (w pendingStatus[O, S]) newest(object O, has *S, now time.Time) *S {
 	if w.seen == object && now.Before(w.until) {
 		return &w.status
 	}
@@ -72,14 +72,14 @@ type egressIPs struct {
 	written      map[cluster.Owner]writtenStatus
 	labels       map[string]writtenLabels       // by node
 	reasons      map[cluster.Problem]string     // of the current Events
-	announcers   map[netip.Addr]announcer       // of addresses that were decided in this round
+	electedNodes map[netip.Addr]electedNode     // of addresses that were decided in this round
 	announced    map[cluster.Owner]statusChange // the ones among them that the status of pools must show
 	warned       lastWarning
 	labelsWarned lastWarning // of updateLabels
 }
 
-// announcer is the node that announces an address, or why none does.
-type announcer struct {
+// electedNode is the node that announces an address, or why none does.
+type electedNode struct {
 	node, message string
 	only          bool // no pods leave with the address
 }
@@ -108,7 +108,7 @@ func (g *egressIPs) reason(p cluster.Problem) string {
 // round assigns addresses, and writes the statuses that differ. It returns the addresses without a
 // node as problems, and the time until it must be called again.
 func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.Problem, time.Duration) {
-	g.reasons, g.announcers = map[cluster.Problem]string{}, map[netip.Addr]announcer{}
+	g.reasons, g.electedNodes = map[cluster.Problem]string{}, map[netip.Addr]electedNode{}
 	g.announced = map[cluster.Owner]statusChange{}
 	if len(s.EgressIPs) == 0 {
 		g.prober.SetTargets(nil)
@@ -178,10 +178,10 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 // recordAnnouncers records the node of each address, or why there is none.
 func (g *egressIPs) recordAnnouncers(a assign.Decision) {
 	for _, r := range a.Refused {
-		g.announcers[r.Address] = announcer{message: r.Message, only: a.EgressIP.OnlyAnnounced()}
+		g.electedNodes[r.Address] = electedNode{message: r.Message, only: a.EgressIP.OnlyAnnounced()}
 	}
 	for _, x := range a.Items {
-		g.announcers[x.Address] = announcer{node: x.Node, only: a.EgressIP.OnlyAnnounced()}
+		g.electedNodes[x.Address] = electedNode{node: x.Node, only: a.EgressIP.OnlyAnnounced()}
 	}
 }
 

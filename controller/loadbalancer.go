@@ -48,7 +48,7 @@ type writtenService struct {
 }
 
 // writtenPool is the status of a LoadBalancerPool.
-type writtenPool = unseen[*cluster.Pool, v1alpha1.LoadBalancerPoolStatus]
+type writtenPool = pendingStatus[*cluster.Pool, v1alpha1.LoadBalancerPoolStatus]
 
 func newLoadBalancers(g *egressIPs) *loadBalancers {
 	return &loadBalancers{egress: g, services: map[cluster.Owner]writtenService{},
@@ -96,7 +96,7 @@ func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
 		p := s.Pools[i]
 		status := b.statusOf(s, u, byOwner)
 		again = retry.Sooner(again, addPrevious(b.pools[p.Owner].newest(p, &p.Status, now), &status,
-			b.egress.announcers, b.egress.prober.Unreachable(), now))
+			b.egress.electedNodes, b.egress.prober.Unreachable(), now))
 		if b.pools[p.Owner].current(p, &p.Status, &status, sameStatus, now) {
 			continue
 		}
@@ -169,7 +169,7 @@ func (b *loadBalancers) statusOf(s *cluster.Snapshot, u assign.PoolUse,
 		}
 		if x.Node != "" {
 			out.Node = x.Node
-		} else if h, elected := b.egress.announcers[x.Address]; elected {
+		} else if h, elected := b.egress.electedNodes[x.Address]; elected {
 			out.Node, out.Message = h.node, h.message
 		} else if l := services[x.Services[0]]; l != nil && slices.Contains(l.Ingress, x.Address) &&
 			slices.ContainsFunc(u.Pool.Status.Addresses, func(y v1alpha1.PoolAddress) bool {
@@ -219,7 +219,7 @@ const (
 // addPrevious adds the previous nodes of load balancer addresses to the status that follows another
 // one, and returns when the next entry expires. It adds no node that seems dead: clients of lost
 // connections should get a reset soon.
-func addPrevious(was, is *v1alpha1.LoadBalancerPoolStatus, at map[netip.Addr]announcer, dead map[string]bool,
+func addPrevious(was, is *v1alpha1.LoadBalancerPoolStatus, at map[netip.Addr]electedNode, dead map[string]bool,
 	now time.Time) (again time.Duration) {
 	had, left := map[string]*v1alpha1.PoolAddress{}, mostPreviousOfPool
 	for i := range was.Addresses {

@@ -24,7 +24,7 @@ func TestPrevious(t *testing.T) {
 		t.Helper()
 		now = now.Add(after)
 		next := v1alpha1.LoadBalancerPoolStatus{Addresses: []v1alpha1.PoolAddress{{Address: ip, Node: node}}}
-		again := addPrevious(&status, &next, map[netip.Addr]announcer{a: {node: node, only: only}}, dead, now)
+		again := addPrevious(&status, &next, map[netip.Addr]electedNode{a: {node: node, only: only}}, dead, now)
 		var got []string
 		var soonest time.Duration
 		for _, p := range next.Addresses[0].Previous {
@@ -57,10 +57,10 @@ func TestPrevious(t *testing.T) {
 	status.Addresses[0].Previous[0].Until = metav1.NewTime(now.Add(time.Hour)) // another clock
 	is(0, "a", true)
 	was, next := v1alpha1.LoadBalancerPoolStatus{}, v1alpha1.LoadBalancerPoolStatus{}
-	at := map[netip.Addr]announcer{}
+	at := map[netip.Addr]electedNode{}
 	for i := range mostPreviousOfPool + 1 {
 		a := netip.AddrFrom4([4]byte{192, 0, byte(i / 256), byte(i)})
-		at[a] = announcer{node: "b", only: true}
+		at[a] = electedNode{node: "b", only: true}
 		was.Addresses = append(was.Addresses, v1alpha1.PoolAddress{Address: a.String(), Node: "a"})
 		next.Addresses = append(next.Addresses, v1alpha1.PoolAddress{Address: a.String(), Node: "b"})
 	}

@@ -45,35 +45,35 @@ func UplinkConfig(c config.Config) uplink.Config {
 // adopt makes the gateway bridge, if there is none, and moves the machine's own network to it: at
 // the start, after a boot, and whenever something appears on the uplink. It reports whether
 // anything had to be moved.
-func (l *Scanner) adopt(ctx context.Context) (moved bool) {
-	if !cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
+func (sc *Scanner) adopt(ctx context.Context) (moved bool) {
+	if !cluster.ModeNamed(sc.config.Cluster.Gateway.Mode).Uplink {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, adoptionTime)
 	defer cancel()
-	did, err := uplink.Adopt(ctx, l.ovs, UplinkConfig(l.config))
+	did, err := uplink.Adopt(ctx, sc.ovs, UplinkConfig(sc.config))
 	waiting := errors.As(err, new(*apply.Waiting)) // for a device; a notification follows when it exists
 	if waiting {
 		err = nil
 	}
-	if err != nil && errorText(err) != errorText(l.uplink.err) {
-		l.log.Warn("uplink", "error", err)
+	if err != nil && errorText(err) != errorText(sc.uplink.err) {
+		sc.log.Warn("uplink", "error", err)
 	}
 	now := time.Now()
-	was := l.uplink.contested(now)
-	l.uplink.record(now, did, err, err == nil && !waiting)
-	switch is := l.uplink.contested(now); {
+	was := sc.uplink.contested(now)
+	sc.uplink.record(now, did, err, err == nil && !waiting)
+	switch is := sc.uplink.contested(now); {
 	case is && !was:
-		l.log.Warn("another program keeps restoring on the uplink what was moved to the bridge", "did", did)
+		sc.log.Warn("another program keeps restoring on the uplink what was moved to the bridge", "did", did)
 	case !is:
 		for _, what := range did {
-			l.log.Info("uplink", "did", what)
+			sc.log.Info("uplink", "did", what)
 		}
 	}
-	l.Report.Store(nil)
-	if _, ours := uplink.Uplinks(l.ovs.View())[l.config.Cluster.Gateway.Interface]; ours {
-		part := l.uplink.part
-		l.Report.Store(&part)
+	sc.Report.Store(nil)
+	if _, ours := uplink.Uplinks(sc.ovs.View())[sc.config.Cluster.Gateway.Interface]; ours {
+		part := sc.uplink.part
+		sc.Report.Store(&part)
 	}
 	return len(did) > 0
 }

@@ -34,42 +34,42 @@ const (
 // detachOrAttach makes the bridges and links of mode detached, or removes them in another mode. If
 // the uplink was in the gateway bridge, the uplink gets the machine's network back first. After a
 // failure it does nothing until the next attempt is due.
-func (l *Scanner) detachOrAttach(ctx context.Context) {
-	if l.mode.err != nil && !l.mode.wait.Due(time.Now()) {
+func (sc *Scanner) detachOrAttach(ctx context.Context) {
+	if sc.mode.err != nil && !sc.mode.wait.Due(time.Now()) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, adoptionTime)
 	defer cancel()
 	var did []string // commands, for the log
 	var err error
-	if !cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
-		if err = l.unblockUplink(ctx); err == nil {
-			did, err = uplink.GiveBack(ctx, l.ovs, UplinkConfig(l.config))
+	if !cluster.ModeNamed(sc.config.Cluster.Gateway.Mode).Uplink {
+		if err = sc.unblockUplink(ctx); err == nil {
+			did, err = uplink.GiveBack(ctx, sc.ovs, UplinkConfig(sc.config))
 		}
 		if err == nil {
-			err = l.detach(ctx)
+			err = sc.detach(ctx)
 		}
 	} else {
-		did, err = removeDetached(ctx, l.ovs)
+		did, err = removeDetached(ctx, sc.ovs)
 	}
 	if err == nil {
 		var more []string
-		more, err = l.nodeLocal(ctx)
+		more, err = sc.nodeLocal(ctx)
 		did = append(did, more...)
 	}
 	for _, what := range did {
-		l.log.Info("gateway mode", "mode", l.config.Cluster.Gateway.Mode, "did", what)
+		sc.log.Info("gateway mode", "mode", sc.config.Cluster.Gateway.Mode, "did", what)
 	}
-	was := l.mode.err
-	l.mode.err = err
+	was := sc.mode.err
+	sc.mode.err = err
 	if err == nil {
-		l.mode.wait.Done()
+		sc.mode.wait.Done()
 		return
 	}
 	if errorText(err) != errorText(was) {
-		l.log.Warn("gateway mode", "mode", l.config.Cluster.Gateway.Mode, "error", err)
+		sc.log.Warn("gateway mode", "mode", sc.config.Cluster.Gateway.Mode, "error", err)
 	}
-	l.mode.wait.Failed(time.Now())
+	sc.mode.wait.Failed(time.Now())
 }
 
 // modeState is the result of the last change for the gateway mode.
@@ -86,27 +86,27 @@ const (
 // TakeOver returns the network of another program's gateway bridge to its device, if the
 // administrator wants that. It runs before anything else on the node, so that nothing misses its
 // changes. A take-over that failed and was undone is reported, and not retried by this agent.
-func (l *Scanner) TakeOver(ctx context.Context) {
-	if !l.config.Process.TakeOver || cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
+func (sc *Scanner) TakeOver(ctx context.Context) {
+	if !sc.config.Process.TakeOver || cluster.ModeNamed(sc.config.Cluster.Gateway.Mode).Uplink {
 		return
 	}
-	did, err := l.takeOver(ctx)
+	did, err := sc.takeOver(ctx)
 	for _, what := range did {
-		l.log.Info("take-over of the gateway bridge", "did", what)
+		sc.log.Info("take-over of the gateway bridge", "did", what)
 	}
 	if err != nil {
-		l.log.Warn("take-over of the gateway bridge", "error", err)
+		sc.log.Warn("take-over of the gateway bridge", "error", err)
 	}
-	l.takeOverErr = err
+	sc.takeOverErr = err
 }
 
-func (l *Scanner) takeOver(ctx context.Context) (did []string, err error) {
+func (sc *Scanner) takeOver(ctx context.Context) (did []string, err error) {
 	limited, cancel := context.WithTimeout(ctx, takeOverWait)
 	defer cancel()
-	if err := l.ovs.WaitSynced(limited); err != nil {
+	if err := sc.ovs.WaitSynced(limited); err != nil {
 		return nil, err
 	}
-	f, err := uplink.FindForeign(l.ovs, UplinkConfig(l.config))
+	f, err := uplink.FindForeign(sc.ovs, UplinkConfig(sc.config))
 	switch {
 	case err != nil || f == nil:
 		return nil, err
@@ -114,7 +114,7 @@ func (l *Scanner) takeOver(ctx context.Context) (did []string, err error) {
 		return nil,
 			errors.New("NetworkManager made it and would make it again: run `hairpin preflight --fix` on the node")
 	}
-	if err := l.removeBlock(ctx); err != nil {
+	if err := sc.removeBlock(ctx); err != nil {
 		return nil, err
 	}
 	// the end of ctx does not interrupt it
@@ -125,22 +125,22 @@ func (l *Scanner) takeOver(ctx context.Context) (did []string, err error) {
 
 // unblockUplink removes the nft chain that blocks the uplink for the kernel on the userspace
 // datapath, before the uplink gets the machine's network back.
-func (l *Scanner) unblockUplink(ctx context.Context) error {
-	if len(uplink.Uplinks(l.ovs.View())) == 0 {
+func (sc *Scanner) unblockUplink(ctx context.Context) error {
+	if len(uplink.Uplinks(sc.ovs.View())) == 0 {
 		return nil
 	}
-	return l.removeBlock(ctx)
+	return sc.removeBlock(ctx)
 }
 
 // removeBlock removes all nft chains of the family netdev: the one that blocks the uplink.
-func (l *Scanner) removeBlock(ctx context.Context) error {
-	have, err := l.nft.Read(ctx)
+func (sc *Scanner) removeBlock(ctx context.Context) error {
+	have, err := sc.nft.Read(ctx)
 	if err != nil {
 		return fmt.Errorf("nft: %w", err)
 	}
 	want := maps.Clone(have)
 	delete(want, nft.Netdev)
-	return l.nft.Apply(ctx, nft.Diff(want, have))
+	return sc.nft.Apply(ctx, nft.Diff(want, have))
 }
 
 // LeaveDetached undoes mode detached on a node that Hairpin leaves, and returns what it did. The
@@ -207,22 +207,22 @@ func addAdvertised(name string, config cluster.Config) (did []string, err error)
 
 // nodeLocal makes the bridge of the distributed gateway port's network, or removes it. The removal
 // is last: before it, the agent removes the host's port, when nothing uses that port any more.
-func (l *Scanner) nodeLocal(ctx context.Context) (did []string, err error) {
-	v := l.ovs.View()
-	if !l.config.Cluster.DistributedPort() {
+func (sc *Scanner) nodeLocal(ctx context.Context) (did []string, err error) {
+	v := sc.ovs.View()
+	if !sc.config.Cluster.DistributedPort() {
 		if ovsdb.Find(v, func(p *ovsdb.Port) bool {
 			return p.Name == claims.LocalPort && p.ExternalIDs[claims.KeyOwner] != ""
 		}) != nil {
 			return nil, nil
 		}
-		return removeBridges(ctx, l.ovs, keyNodeLocal)
+		return removeBridges(ctx, sc.ovs, keyNodeLocal)
 	}
 	b := newBridge{name: claims.LocalBridge, key: keyNodeLocal}
-	ops := b.ops(v, uplink.DatapathType(v), l.node)
+	ops := b.ops(v, uplink.DatapathType(v), sc.node)
 	if len(ops) == 0 {
 		return nil, nil
 	}
-	if _, err := l.ovs.Transact(ctx, ops...); err != nil {
+	if _, err := sc.ovs.Transact(ctx, ops...); err != nil {
 		return nil, fmt.Errorf("make bridge %s: %w", b.name, err)
 	}
 	return []string{"ovs-vsctl add-br " + b.name}, nil
@@ -270,9 +270,9 @@ func removeBridges(ctx context.Context, ovs *ovsdb.Client, key string) (did []st
 }
 
 // detach makes the missing bridges and links of mode detached.
-func (l *Scanner) detach(ctx context.Context) error {
-	v := l.ovs.View()
-	g := &l.config.Cluster.Gateway
+func (sc *Scanner) detach(ctx context.Context) error {
+	v := sc.ovs.View()
+	g := &sc.config.Cluster.Gateway
 	if len(g.Advertise) == 0 {
 		return errors.New("[gateway] advertise-address: is empty, but mode detached needs one per family")
 	}
@@ -286,15 +286,15 @@ func (l *Scanner) detach(ctx context.Context) error {
 	}
 	var ops []ovsdb.Op
 	for _, b := range bridges {
-		ops = append(ops, b.ops(v, datapath, l.node)...)
+		ops = append(ops, b.ops(v, datapath, sc.node)...)
 	}
 	if len(ops) == 0 {
 		return nil
 	}
-	if _, err := l.ovs.Transact(ctx, ops...); err != nil {
+	if _, err := sc.ovs.Transact(ctx, ops...); err != nil {
 		return fmt.Errorf("make the bridges of mode detached: %w", err)
 	}
-	l.log.Info("made bridges", "mode", g.Mode, "datapath", datapath, "bridge", g.Interface)
+	sc.log.Info("made bridges", "mode", g.Mode, "datapath", datapath, "bridge", g.Interface)
 	return nil
 }
 

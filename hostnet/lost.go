@@ -84,10 +84,10 @@ func nameOf(b []byte) string {
 // restoreOrRecord restores what was lost with the gateway bridge's device, or records the device's
 // network. If the device of the uplink's port is missing, it restores nothing: the machine may have
 // its network elsewhere.
-func (l *Scanner) restoreOrRecord(v ovsdb.View) {
-	n, name := &l.network, l.config.Cluster.Gateway.Interface
+func (sc *Scanner) restoreOrRecord(v ovsdb.View) {
+	n, name := &sc.network, sc.config.Cluster.Gateway.Interface
 	bridge := ovsdb.BridgeNamed(v, name)
-	if bridge == nil || !cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
+	if bridge == nil || !cluster.ModeNamed(sc.config.Cluster.Gateway.Mode).Uplink {
 		n.set(nil, false)
 		return
 	}
@@ -100,25 +100,25 @@ func (l *Scanner) restoreOrRecord(v ovsdb.View) {
 		}
 		if err == nil {
 			if n.record == nil {
-				n.set(storedRecord(bridge, link, l.prefixes()), n.lost)
+				n.set(storedRecord(bridge, link, sc.prefixes()), n.lost)
 			}
 			var lost bool
-			lost, err = n.restoreOrRecord(link, hasUplink(v, bridge), l.prefixes())
+			lost, err = n.restoreOrRecord(link, hasUplink(v, bridge), sc.prefixes())
 			n.set(n.record, lost)
 		}
 		if n.restoreError != "" {
-			l.log.Warn("what Open vSwitch lost was not restored as a whole", "bridge", name, "error", n.restoreError)
+			sc.log.Warn("what Open vSwitch lost was not restored as a whole", "bridge", name, "error", n.restoreError)
 			n.restoreError = ""
 		}
 		switch {
 		case errors.Is(err, errChanged):
 			continue
 		case err != nil:
-			l.log.Warn("network of the gateway bridge", "bridge", name, "error", err)
+			sc.log.Warn("network of the gateway bridge", "bridge", name, "error", err)
 		}
 		return
 	}
-	l.Request()
+	sc.Request()
 }
 
 // set sets the fields that notifications read, too.
@@ -129,7 +129,7 @@ func (n *bridgeNetwork) set(r *restore.Record, lost bool) {
 }
 
 // prefixes returns the ranges whose addresses are not the machine's.
-func (l *Scanner) prefixes() []netip.Prefix { return UplinkConfig(l.config).Prefixes }
+func (sc *Scanner) prefixes() []netip.Prefix { return UplinkConfig(sc.config).Prefixes }
 
 // storedRecord returns the Record of a bridge's row. An earlier release recorded addresses and next
 // hops only: if the device has none of a family, the recorded ones count as lost.
@@ -250,21 +250,21 @@ func (n *bridgeNetwork) missing() *restore.Record {
 }
 
 // storeRecord writes the Record to the bridge's row, and logs a failure. The next scan tries again.
-func (l *Scanner) storeRecord(ctx context.Context) {
-	err := l.writeRecord(ctx)
-	if text := errorText(err); text != l.network.storeError {
-		l.network.storeError = text
+func (sc *Scanner) storeRecord(ctx context.Context) {
+	err := sc.writeRecord(ctx)
+	if text := errorText(err); text != sc.network.storeError {
+		sc.network.storeError = text
 		if err != nil {
-			l.log.Warn("a restart of Open vSwitch without an agent would lose changes of the gateway bridge's network",
+			sc.log.Warn("a restart of Open vSwitch without an agent would lose changes of the gateway bridge's network",
 				"error", err)
 		}
 	}
 }
 
 // writeRecord writes the Record to the bridge's row, if the row has another one.
-func (l *Scanner) writeRecord(ctx context.Context) error {
-	n, name := &l.network, l.config.Cluster.Gateway.Interface
-	bridge := ovsdb.BridgeNamed(l.ovs.View(), name)
+func (sc *Scanner) writeRecord(ctx context.Context) error {
+	n, name := &sc.network, sc.config.Cluster.Gateway.Interface
+	bridge := ovsdb.BridgeNamed(sc.ovs.View(), name)
 	n.mu.Lock()
 	record, lost := n.record, n.lost
 	if record != nil {
@@ -284,7 +284,7 @@ func (l *Scanner) writeRecord(ctx context.Context) error {
 	text := record.String()
 	ctx, cancel := context.WithTimeout(ctx, rowTime)
 	defer cancel()
-	_, err := l.ovs.Transact(ctx, ovsdb.Mutate("Bridge",
+	_, err := sc.ovs.Transact(ctx, ovsdb.Mutate("Bridge",
 		ovsdb.DeleteFrom("external_ids", []string{keyNetwork}),
 		ovsdb.InsertInto("external_ids", map[string]string{keyNetwork: text})).Row(bridge.UUID))
 	if err != nil {

@@ -32,31 +32,31 @@ type portQuery struct {
 
 // FindPorts makes WatchPorts find which ports of these ranges the host uses at the node's own
 // addresses.
-func (l *Scanner) FindPorts(n *cluster.Node, ranges cluster.PortRanges) {
+func (sc *Scanner) FindPorts(n *cluster.Node, ranges cluster.PortRanges) {
 	if n != nil {
-		l.portQuery.Store(&portQuery{n.Addresses, ranges, n.HostPorts.Used})
+		sc.portQuery.Store(&portQuery{n.Addresses, ranges, n.HostPorts.Used})
 	}
 }
 
 // WatchPorts polls the host's sockets, and requests a scan when the used ports change, until ctx
 // ends.
-func (l *Scanner) WatchPorts(ctx context.Context) {
+func (sc *Scanner) WatchPorts(ctx context.Context) {
 	var uses portUses
 	failed := ""
 	for ; ctx.Err() == nil; retry.Sleep(ctx, portsInterval) {
-		q := l.portQuery.Load()
+		q := sc.portQuery.Load()
 		if q == nil {
 			continue
 		}
-		found, err := uses.poll(q, l.PodPorts)
+		found, err := uses.poll(q, sc.PodPorts)
 		if text := errorText(err); text != failed {
 			if failed = text; err != nil {
-				l.log.Warn("find the ports that the host uses", "error", err)
+				sc.log.Warn("find the ports that the host uses", "error", err)
 			}
 		}
-		if old := l.ports.Load(); old == nil || !reflect.DeepEqual(*old, found) {
-			l.ports.Store(&found)
-			l.Request()
+		if old := sc.ports.Load(); old == nil || !reflect.DeepEqual(*old, found) {
+			sc.ports.Store(&found)
+			sc.Request()
 		}
 	}
 }

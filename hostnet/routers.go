@@ -98,9 +98,9 @@ func resolve(link int, a netip.Addr) {
 const confirmTime = 30 * time.Second
 
 // Confirm makes the kernel confirm next hops that nothing on the host uses, until ctx ends.
-func (l *Scanner) Confirm(ctx context.Context) {
+func (sc *Scanner) Confirm(ctx context.Context) {
 	retry.Every(ctx, confirmTime, func() {
-		if r := l.routers.Load(); r != nil {
+		if r := sc.routers.Load(); r != nil {
 			for a := range r.macs {
 				resolve(r.link, a)
 			}
@@ -116,11 +116,11 @@ type routers struct {
 
 // relevant reports whether a notification may change the result of a scan. The kernel reports each
 // change of each neighbor's state; only another MAC of a router matters.
-func (l *Scanner) relevant(m syscall.NetlinkMessage) bool {
+func (sc *Scanner) relevant(m syscall.NetlinkMessage) bool {
 	if m.Header.Type != unix.RTM_NEWNEIGH && m.Header.Type != unix.RTM_DELNEIGH {
 		return true
 	}
-	r := l.routers.Load()
+	r := sc.routers.Load()
 	n, err := netlink.NeighDeserialize(m.Data)
 	if r == nil || err != nil || n.LinkIndex != r.link {
 		return false

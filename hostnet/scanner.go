@@ -83,18 +83,18 @@ func NewScanner(node string, c config.Config, ovs *ovsdb.Client, nft apply.Targe
 }
 
 // Request requests a scan, now or when the pause is over.
-func (l *Scanner) Request() {
-	l.wake.Notify()
+func (sc *Scanner) Request() {
+	sc.wake.Notify()
 }
 
 // RequestNow requests a scan without a pause, and its result even if nothing has changed.
-func (l *Scanner) RequestNow() {
-	l.urgent.Store(true)
-	l.Request()
+func (sc *Scanner) RequestNow() {
+	sc.urgent.Store(true)
+	sc.Request()
 }
 
 // Run scans the host on request, until ctx ends. It retries what failed.
-func (l *Scanner) Run(ctx context.Context) {
+func (sc *Scanner) Run(ctx context.Context) {
 	runtime.LockOSThread() // for threadTime
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -102,38 +102,38 @@ func (l *Scanner) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.wake.C():
+		case <-sc.wake.C():
 		case <-timer.C:
 		}
-		if !l.urgent.Load() {
-			l.pause(ctx, l.throttle.Pause(time.Now()))
+		if !sc.urgent.Load() {
+			sc.pause(ctx, sc.throttle.Pause(time.Now()))
 		}
-		urgent := l.urgent.Swap(false)
+		urgent := sc.urgent.Swap(false)
 		before := threadTime()
-		s, ok := l.scan(ctx)
-		l.throttle.Done(time.Now(), threadTime()-before)
-		if wait := l.nextScan(time.Now()); wait > 0 {
+		s, ok := sc.scan(ctx)
+		sc.throttle.Done(time.Now(), threadTime()-before)
+		if wait := sc.nextScan(time.Now()); wait > 0 {
 			timer.Reset(wait)
 		}
 		if !ok && urgent {
-			l.urgent.Store(true)
+			sc.urgent.Store(true)
 		}
-		if ok && (urgent || s.differs(&l.last)) {
-			l.last = s
-			l.onScan(&s)
+		if ok && (urgent || s.differs(&sc.last)) {
+			sc.last = s
+			sc.onScan(&s)
 		}
-		if l.AfterScan != nil && ok {
-			l.AfterScan()
+		if sc.AfterScan != nil && ok {
+			sc.AfterScan()
 		}
-		if l.MayRecord == nil || l.MayRecord() {
-			l.storeRecord(ctx)
+		if sc.MayRecord == nil || sc.MayRecord() {
+			sc.storeRecord(ctx)
 		}
 	}
 }
 
 // nextScan returns how long to wait before the next scan that nothing requests; 0: none is needed.
-func (l *Scanner) nextScan(now time.Time) time.Duration {
-	return retry.Sooner(l.uplink.nextScan(now), l.mode.wait.Wait(now))
+func (sc *Scanner) nextScan(now time.Time) time.Duration {
+	return retry.Sooner(sc.uplink.nextScan(now), sc.mode.wait.Wait(now))
 }
 
 // threadTime returns the processor time of the calling thread, including the kernel's, which takes
@@ -147,12 +147,12 @@ func threadTime() time.Duration {
 }
 
 // pause waits, but ends as soon as a scan is urgent.
-func (l *Scanner) pause(ctx context.Context, length time.Duration) {
-	for end := time.Now().Add(length); time.Now().Before(end) && !l.urgent.Load(); {
+func (sc *Scanner) pause(ctx context.Context, length time.Duration) {
+	for end := time.Now().Add(length); time.Now().Before(end) && !sc.urgent.Load(); {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.wake.C(): // the next scan covers it
+		case <-sc.wake.C(): // the next scan covers it
 		case <-time.After(time.Until(end)):
 		}
 	}
@@ -160,37 +160,37 @@ func (l *Scanner) pause(ctx context.Context, length time.Duration) {
 
 // scan moves the uplink into the gateway bridge, or out of it, and then discovers the host's facts.
 // It is not ok before the mirror of Open vSwitch's database is complete.
-func (l *Scanner) scan(ctx context.Context) (s Scan, ok bool) {
-	if !l.ovs.Synced() {
+func (sc *Scanner) scan(ctx context.Context) (s Scan, ok bool) {
+	if !sc.ovs.Synced() {
 		return s, false
 	}
 	s.Begin = time.Now()
-	l.detachOrAttach(ctx)
-	s.Moved = l.adopt(ctx)
-	s.UplinkErr, s.Contested = cmp.Or(l.uplink.err, l.takeOverErr), l.uplink.contested(s.Begin)
-	s.ModeErr = l.mode.err
-	l.restoreOrRecord(l.ovs.View())
-	s.Lost = l.network.lost
-	if s.Found, s.Err = l.discover(); s.Err != nil {
-		s.Found = l.last.Found
+	sc.detachOrAttach(ctx)
+	s.Moved = sc.adopt(ctx)
+	s.UplinkErr, s.Contested = cmp.Or(sc.uplink.err, sc.takeOverErr), sc.uplink.contested(s.Begin)
+	s.ModeErr = sc.mode.err
+	sc.restoreOrRecord(sc.ovs.View())
+	s.Lost = sc.network.lost
+	if s.Found, s.Err = sc.discover(); s.Err != nil {
+		s.Found = sc.last.Found
 		if s.UplinkErr != nil {
 			s.Err = fmt.Errorf("[gateway] interface: %w", s.UplinkErr)
 		}
 	}
-	s.ExternalLink = externalLink(l.ovs.View(), &s.Found.Gateway)
+	s.ExternalLink = externalLink(sc.ovs.View(), &s.Found.Gateway)
 	s.Found.Gateway.MTU = s.ExternalLink.MTU
 	if link, err := net.InterfaceByName(s.Found.Gateway.Bridge); err == nil {
-		l.routers.Store(&routers{link: link.Index, macs: s.Found.Gateway.NextHopMACs})
+		sc.routers.Store(&routers{link: link.Index, macs: s.Found.Gateway.NextHopMACs})
 	}
 	return s, true
 }
 
-func (l *Scanner) discover() (Found, error) {
-	f, err := discover(l.ovs.View(), l.config.Cluster, l.network.missing())
-	if names := l.tables.Load(); err == nil && names != nil {
+func (sc *Scanner) discover() (Found, error) {
+	f, err := discover(sc.ovs.View(), sc.config.Cluster, sc.network.missing())
+	if names := sc.tables.Load(); err == nil && names != nil {
 		f.tables, err = routeTables(*names)
 	}
-	f.ports = l.ports.Load()
+	f.ports = sc.ports.Load()
 	return f, err
 }
 

@@ -15,9 +15,9 @@ import (
 
 // FindTables makes scans find the host's route tables with these names, which are those that
 // EgressServices use.
-func (l *Scanner) FindTables(names []string) {
-	if old := l.tables.Swap(&names); old == nil && len(names) > 0 || old != nil && !slices.Equal(*old, names) {
-		l.RequestNow()
+func (sc *Scanner) FindTables(names []string) {
+	if old := sc.tables.Swap(&names); old == nil && len(names) > 0 || old != nil && !slices.Equal(*old, names) {
+		sc.RequestNow()
 	}
 }
 

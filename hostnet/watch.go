@@ -12,23 +12,23 @@ import (
 )
 
 // Watch requests a scan when links, addresses, routes or rules of the host changed, until ctx ends.
-func (l *Scanner) Watch(ctx context.Context) {
-	watch(ctx, l.notices(), l.Request, l.log)
+func (sc *Scanner) Watch(ctx context.Context) {
+	watch(ctx, sc.notices(), sc.Request, sc.log)
 }
 
 // notices returns the notifications that the Scanner subscribes to.
-func (l *Scanner) notices() notice.Config {
-	bridge, prefixes := l.config.Cluster.Gateway.Interface, l.prefixes()
+func (sc *Scanner) notices() notice.Config {
+	bridge, prefixes := sc.config.Cluster.Gateway.Interface, sc.prefixes()
 	return notice.Config{
 		Protocol: unix.NETLINK_ROUTE,
 		Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE,
 			unix.RTNLGRP_IPV6_ROUTE,
 			unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEIGH},
 		Relevant: func(m syscall.NetlinkMessage) bool {
-			l.network.notified(m, bridge, prefixes)
-			return l.relevant(m)
+			sc.network.notified(m, bridge, prefixes)
+			return sc.relevant(m)
 		},
-		Lost: func() { l.network.resync(bridge) },
+		Lost: func() { sc.network.resync(bridge) },
 	}
 }
 

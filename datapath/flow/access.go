@@ -26,8 +26,8 @@ type (
 	ctMark    Match  // covers CTMark and CTMarkMask
 )
 
-// in reports whether the match has the field.
-func (f *field) in(m *Match) bool {
+// isSet reports whether the match has the field.
+func (f *field) isSet(m *Match) bool {
 	switch p := f.at(m).(type) {
 	case *uint32:
 		return *p != 0
@@ -107,9 +107,9 @@ func (f *field) get(m *Match) (d oxm.Value) {
 	return d
 }
 
-// put sets the field in the match, and reports whether the match can represent d. Most fields have
+// set sets the field in the match, and reports whether the match can represent d. Most fields have
 // no mask in a Match.
-func (f *field) put(m *Match, d oxm.Value) bool {
+func (f *field) set(m *Match, d oxm.Value) bool {
 	n, exact := int(d.Bits.Low)-f.add, d.Exact()
 	switch p := f.at(m).(type) {
 	case *uint32:

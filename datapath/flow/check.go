@@ -26,8 +26,8 @@ func (f *Flow) Check() error {
 	return nil
 }
 
-// whole reports whether the tunnel has all fields that OVN's packets carry.
-func (t Tunnel) whole() bool {
+// isComplete reports whether the tunnel has all fields that OVN's packets carry.
+func (t Tunnel) isComplete() bool {
 	return t.Key != 0 && t.Key < 1<<24 && t.Ports != 0 && t.Peer.IsValid() && t.Peer.Zone() == "" && !t.Peer.Is4In6() &&
 		!t.Peer.IsUnspecified()
 }
@@ -71,12 +71,12 @@ func (f *Flow) checkAction(a Action) error {
 			return fmt.Errorf("there is no group %d to look for", a.ID)
 		}
 	case Learn:
-		if p := f.Match.Protocol; a.Timeout == 0 || a.Limit == 0 || a.Ways >= 32 || p == ARP || a.Family == 0 ||
+		if p := f.Match.Protocol; a.Timeout == 0 || a.Limit == 0 || a.VariantBits >= 32 || p == ARP || a.Family == 0 ||
 			a.Family != p.Family() {
 			return fmt.Errorf("%+[2]v cannot be learned from %[1]s packets", p, a)
 		}
 	case SetTunnel:
-		if !a.whole() {
+		if !a.isComplete() {
 			return fmt.Errorf("a tunnel lacks its key, its ports or its other end: %+v", a)
 		}
 	case InPort, Normal, SetEthDst, SetEthSrc, MoveEthDstToSrc, SetEthDstByCT,

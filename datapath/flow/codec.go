@@ -36,7 +36,7 @@ func (n numberCodec) zeroAction() Action {
 func (n numberCodec) numbers(a Action) (list []uint64, ok bool) {
 	switch a := a.(type) {
 	case Learn:
-		return []uint64{uint64(a.Table), uint64(a.Timeout), a.cookie(), uint64(a.Limit), uint64(a.Ways)},
+		return []uint64{uint64(a.Table), uint64(a.Timeout), a.cookie(), uint64(a.Limit), uint64(a.VariantBits)},
 			a.Family == n.zero.(Learn).Family
 	}
 	v := reflect.ValueOf(a)
@@ -52,7 +52,7 @@ func (n numberCodec) action(list []uint64) (Action, bool) {
 	switch l := n.zero.(type) {
 	case Learn:
 		l.Table, l.Timeout, l.Client = uint8(list[0]), uint16(list[1]), uint32(list[2]>>32)
-		l.Limit, l.Ways = uint32(list[3]), uint8(list[4])
+		l.Limit, l.VariantBits = uint32(list[3]), uint8(list[4])
 		v.Set(reflect.ValueOf(l))
 	default:
 		for i, x := range list {

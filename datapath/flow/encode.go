@@ -36,7 +36,7 @@ func (b Bucket) encode() []byte {
 	if b.Next == 0 {
 		return b.CT.encode(nil)
 	}
-	return openflow.Resubmit.Append(b.chosen().encode(nil), uint64(b.Next))
+	return openflow.Resubmit.Append(b.setBucket().encode(nil), uint64(b.Next))
 }
 
 // cookie returns the cookie of the learned flows.
@@ -79,7 +79,7 @@ func (m *Match) decode(oxms []byte) bool {
 	var used []fieldForm
 	for oxm := range openflow.Fields(oxms) {
 		list := byOXM[oxm.Field]
-		i := slices.IndexFunc(list, func(x fieldForm) bool { return x.put(m, x.decode(oxm)) })
+		i := slices.IndexFunc(list, func(x fieldForm) bool { return x.set(m, x.decode(oxm)) })
 		if i < 0 || set.has(list[i].index) {
 			return false
 		}

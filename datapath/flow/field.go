@@ -71,35 +71,37 @@ func (n *need) met(m *Match) bool {
 // two: it is printed as a word, and encoded first, as the prerequisite of others. It is read-only.
 var fields = []field{
 	{at: func(m *Match) any { return &m.PktMark }, notation: oxm.Hexadecimal,
-		forms: one("pkt_mark", "", openflow.PktMark)},
-	{at: func(m *Match) any { return &m.ConjID }, notation: oxm.Decimal, forms: one("conj_id", "", openflow.ConjID)},
+		forms: oneForm("pkt_mark", "", openflow.PktMark)},
+	{at: func(m *Match) any { return &m.ConjID }, notation: oxm.Decimal,
+		forms: oneForm("conj_id", "", openflow.ConjID)},
 	{at: func(m *Match) any { return &m.CTState }, notation: ctStateText{},
-		forms: one("ct_state", "", openflow.CTState)},
+		forms: oneForm("ct_state", "", openflow.CTState)},
 	{at: func(m *Match) any { return (*ctMark)(m) }, notation: oxm.Maskable(oxm.Hexadecimal),
-		forms: one("ct_mark", "", openflow.CTMark)},
+		forms: oneForm("ct_mark", "", openflow.CTMark)},
 	{at: func(m *Match) any { return &m.CTProtocol }, notation: oxm.Decimal,
 		forms: []form{{"ct_nw_proto", "", openflow.CTIPProto, tracked}}},
 	{at: func(m *Match) any { return &m.CTDstPort }, notation: oxm.Decimal,
 		forms: []form{{"ct_tp_dst", "", openflow.CTTPDst, tracked}}},
-	{at: func(m *Match) any { return (*etherType)(&m.Protocol) }, forms: one("", "", openflow.EthType)},
-	{at: func(m *Match) any { return (*ipProto)(&m.Protocol) }, forms: one("", "", openflow.IPProto)},
-	{at: func(m *Match) any { return &m.Profile }, notation: oxm.Hexadecimal, forms: one("reg5", "", openflow.Reg5)},
-	{at: func(m *Match) any { return &m.Group }, notation: oxm.Hexadecimal, forms: one("reg6", "", openflow.Reg6)},
-	{at: func(m *Match) any { return &m.Bucket }, notation: oxm.Hexadecimal, forms: one("reg7", "", openflow.Reg7)},
+	{at: func(m *Match) any { return (*etherType)(&m.Protocol) }, forms: oneForm("", "", openflow.EthType)},
+	{at: func(m *Match) any { return (*ipProto)(&m.Protocol) }, forms: oneForm("", "", openflow.IPProto)},
+	{at: func(m *Match) any { return &m.Profile }, notation: oxm.Hexadecimal,
+		forms: oneForm("reg5", "", openflow.Reg5)},
+	{at: func(m *Match) any { return &m.Group }, notation: oxm.Hexadecimal, forms: oneForm("reg6", "", openflow.Reg6)},
+	{at: func(m *Match) any { return &m.Bucket }, notation: oxm.Hexadecimal, forms: oneForm("reg7", "", openflow.Reg7)},
 	{at: func(m *Match) any { return &m.Tunnel.Key }, notation: oxm.Hexadecimal, bits: 24,
-		forms: one("tun_id", "", openflow.TunID)},
+		forms: oneForm("tun_id", "", openflow.TunID)},
 	{at: func(m *Match) any { return &m.Tunnel.Peer }, notation: oxm.IPText{}, forms: []form{
 		{"tun_src", "", openflow.TunSrc, anyPacket}, {"tun_ipv6_src", "", openflow.TunIPv6Src, anyPacket},
 		{"tun_dst", "", openflow.TunDst, neverMatched}, {"tun_ipv6_dst", "", openflow.TunIPv6Dst, neverMatched}}},
 	{at: func(m *Match) any { return &m.Tunnel.Ports }, notation: oxm.Hexadecimal,
-		forms: one("tun_metadata0", "", openflow.TunMetadata0)},
-	{at: func(m *Match) any { return &m.InPort }, forms: one("in_port", "", openflow.InPort)},
+		forms: oneForm("tun_metadata0", "", openflow.TunMetadata0)},
+	{at: func(m *Match) any { return &m.InPort }, forms: oneForm("in_port", "", openflow.InPort)},
 	{at: func(m *Match) any { return &m.Tagged }, notation: oxm.Words{tagged},
-		forms: one("vlan_tci", "", openflow.VLAN)},
+		forms: oneForm("vlan_tci", "", openflow.VLAN)},
 	{at: func(m *Match) any { return &m.EthSrc }, notation: oxm.MACText{},
-		forms: one("dl_src", "eth_src", openflow.EthSrc)},
+		forms: oneForm("dl_src", "eth_src", openflow.EthSrc)},
 	{at: func(m *Match) any { return &m.EthDst }, notation: oxm.MACText{},
-		forms: one("dl_dst", "eth_dst", openflow.EthDst)},
+		forms: oneForm("dl_dst", "eth_dst", openflow.EthDst)},
 	{at: func(m *Match) any { return &m.Src }, notation: oxm.IPText{}, forms: []form{
 		{"nw_src", "ip_src", openflow.IPSrc, ipv4}, {"ipv6_src", "", openflow.IPv6Src, ipv6},
 		{"arp_spa", "", openflow.ARPSPA, arp}}},
@@ -129,8 +131,10 @@ var fields = []field{
 		{"nd_tll", "", openflow.NDTLL, advertise}}},
 }
 
-// one returns the form of a field that has only one form and no prerequisite.
-func one(name, alias string, oxm openflow.Field) []form { return []form{{name, alias, oxm, anyPacket}} }
+// oneForm returns the form of a field that has only one form and no prerequisite.
+func oneForm(name, alias string, oxm openflow.Field) []form {
+	return []form{{name, alias, oxm, anyPacket}}
+}
 
 // fieldForm is a form with its field.
 type fieldForm struct {
@@ -160,8 +164,8 @@ var byName, byOXM = func() (map[string]fieldForm, map[openflow.Field][]fieldForm
 	return names, headers
 }()
 
-// all yields the fields that m matches, as indexes in fields, with their values.
-func (m *Match) all(yield func(int, oxm.Value) bool) {
+// setFields yields the fields that m matches, as indexes in fields, with their values.
+func (m *Match) setFields(yield func(int, oxm.Value) bool) {
 	for set := m.Fields(); set != 0; set &= set - 1 {
 		if i := set.first(); !yield(i, fields[i].get(m)) {
 			return
@@ -180,8 +184,8 @@ func (f *field) form(m *Match, d oxm.Value) *form {
 	return nil
 }
 
-// problem returns the error for a value without a form.
-func (f *field) problem(d oxm.Value) error {
+// formError returns the error for a value without a form.
+func (f *field) formError(d oxm.Value) error {
 	var texts []string
 	for _, x := range f.forms {
 		texts = append(texts, x.needs.text)
@@ -193,7 +197,7 @@ func (f *field) problem(d oxm.Value) error {
 // append appends the fields as ovs-ofctl prints them, the first after sep, the others after a
 // comma.
 func (m *Match) append(b []byte, sep string) []byte {
-	for i, d := range m.all {
+	for i, d := range m.setFields {
 		f := &fields[i]
 		x := f.form(m, d)
 		if x == nil {
@@ -217,7 +221,7 @@ func (m *Match) append(b []byte, sep string) []byte {
 // encode appends the fields as OXMs, those of the protocol first. Ports must be numbers.
 func (m *Match) encode(b []byte) []byte {
 	rest := make([]byte, 0, 128)
-	for i, d := range m.all {
+	for i, d := range m.setFields {
 		switch x := fields[i].form(m, d); {
 		case x == nil:
 		case x.oxm == openflow.EthType, x.oxm == openflow.IPProto:
@@ -235,7 +239,7 @@ type Fields uint64
 // Fields returns the fields that m matches.
 func (m *Match) Fields() (set Fields) {
 	for i := range fields {
-		if fields[i].in(m) {
+		if fields[i].isSet(m) {
 			set |= 1 << i
 		}
 	}
@@ -263,18 +267,18 @@ func (m *Match) Matches(packet *Match, set Fields) bool {
 
 // check returns an error for a match that Open vSwitch refuses, or would return in another form.
 func (m *Match) check() error {
-	back := Match{InPort: m.InPort, Protocol: m.Protocol}
-	for i, d := range m.all {
+	stored := Match{InPort: m.InPort, Protocol: m.Protocol}
+	for i, d := range m.setFields {
 		f := &fields[i]
 		if f.form(m, d) == nil {
-			return f.problem(d)
+			return f.formError(d)
 		}
 		if f.notation != nil {
-			f.put(&back, d)
+			f.set(&stored, d)
 		}
 	}
-	if back != *m {
-		return wordError(m.String(), "is kept as "+back.String())
+	if stored != *m {
+		return wordError(m.String(), "is kept as "+stored.String())
 	}
 	return cmp.Or(m.checkTogether(), checkPort(m.InPort))
 }
@@ -287,7 +291,7 @@ func (m *Match) checkTogether() error {
 		return wordError("ct_nw_proto, ct_tp_dst", "belong together")
 	case m.NoLinkAddr && m.Protocol == ARP:
 		return wordError("arp_sha", "is part of every ARP packet")
-	case m.Tunnel != (Tunnel{}) && !m.Tunnel.whole():
+	case m.Tunnel != (Tunnel{}) && !m.Tunnel.isComplete():
 		return wordError("tun_id, tun_src, tun_metadata0", "belong together")
 	}
 	return nil

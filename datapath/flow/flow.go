@@ -232,12 +232,12 @@ type Conjunction struct {
 // removes it when no flow learns for Client with this Timeout any more. Learned flows do not have
 // our cookie: they are neither read nor compared.
 type Learn struct {
-	Table   uint8
-	Family  cluster.Family
-	Ways    uint8  // number of low bits of the Group that are ignored
-	Client  uint32 // upper half of the cookie: the client of the learning
-	Timeout uint16 // seconds
-	Limit   uint32 // maximum number of flows learned for Client
+	Table       uint8
+	Family      cluster.Family
+	VariantBits uint8  // number of low bits of the Group that are ignored
+	Client      uint32 // upper half of the cookie: the client of the learning
+	Timeout     uint16 // seconds
+	Limit       uint32 // maximum number of flows learned for Client
 }
 
 // CT sends the packet through conntrack and then to Table.

@@ -128,11 +128,13 @@ func (g *Group) Append(b []byte) []byte {
 			b = x.CT.append(b)
 			continue
 		}
-		b = append(x.chosen().append(b), ',')
+		b = append(x.setBucket().append(b), ',')
 		b = appendAction(b, Resubmit{x.Next})
 	}
 	return b
 }
 
-// chosen returns the setting that makes b the packet's Bucket.
-func (b Bucket) chosen() setting { return setting{byOXM[openflow.Reg7][0], oxm.Exactly(uint64(b.ID))} }
+// setBucket returns the setting that makes b the packet's Bucket.
+func (b Bucket) setBucket() setting {
+	return setting{byOXM[openflow.Reg7][0], oxm.Exactly(uint64(b.ID))}
+}

@@ -36,8 +36,8 @@ func ParseFlow(line string) (*Flow, error) {
 
 // parser collects the parsed words of one flow.
 type parser struct {
-	flow    Flow
-	matched []matchWord
+	flow       Flow
+	matchWords []matchWord
 }
 
 // matchWord is a word of the match.
@@ -98,18 +98,18 @@ func (p *parser) field(word, name, value string) error {
 	if err != nil {
 		return wrapWord(word, err)
 	}
-	if !f.put(m, d) || !f.in(m) && (d.Size == 0 || d.PrefixLen() > 0) {
+	if !f.set(m, d) || !f.isSet(m) && (d.Size == 0 || d.PrefixLen() > 0) {
 		return wordError(word, "is not a value that a flow of ours matches")
 	}
-	p.matched = append(p.matched, matchWord{f, word, name})
+	p.matchWords = append(p.matchWords, matchWord{f, word, name})
 	return nil
 }
 
 // checkForms returns an error for a word that does not fit the protocol.
 func (p *parser) checkForms() error {
 	m := &p.flow.Match
-	for _, w := range p.matched {
-		d, set := w.field.get(m), w.field.in(m)
+	for _, w := range p.matchWords {
+		d, set := w.field.get(m), w.field.isSet(m)
 		if !slices.ContainsFunc(w.field.forms, func(x form) bool {
 			return (x.name == w.name || x.alias == w.name) && x.needs.met(m) && (!set || d.Fits(x.oxm.Width()))
 		}) {

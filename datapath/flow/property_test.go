@@ -216,7 +216,7 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 	}
 	if rapid.Bool().Draw(t, "learns") {
 		return Learn{
-			Table: rapid.Byte().Draw(t, "table"), Family: family, Ways: rapid.Uint8Max(31).Draw(t, "ways"),
+			Table: rapid.Byte().Draw(t, "table"), Family: family, VariantBits: rapid.Uint8Max(31).Draw(t, "ways"),
 			Client:  rapid.Uint32().Draw(t, "client"),
 			Timeout: rapid.Uint16Min(1).Draw(t, "timeout"), Limit: rapid.Uint32Min(1).Draw(t, "limit"),
 		}
@@ -339,7 +339,7 @@ func TestWithPorts(t *testing.T) {
 	}
 }
 
-func TestCheckRefusesWhatTheSwitchAlters(t *testing.T) {
+func TestCheckRejectsWhatTheSwitchAlters(t *testing.T) {
 	p := netip.MustParsePrefix
 	a := netip.MustParseAddr
 	ip := Match{Protocol: IP}
@@ -416,7 +416,7 @@ func TestActionWords(t *testing.T) {
 		"set_field:0x7->reg5": SetProfile{7},
 		"conjunction(7,1/2)":  Conjunction{7, 1, 2},
 		"learn(table=25,idle_timeout=10800,delete_learned,cookie=0x40dee2a30,limit=9,eth_type=0x800,NXM_NX_REG6[2..31],NXM_OF_IP_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[])": Learn{
-			Table: 25, Family: cluster.IPv4, Ways: 2, Client: 4, Timeout: 10800, Limit: 9},
+			Table: 25, Family: cluster.IPv4, VariantBits: 2, Client: 4, Timeout: 10800, Limit: 9},
 		"set_field:02:00:00:00:00:00->eth_dst": SetEthDst{cluster.MAC{2}},
 		"set_field:02:00:00:00:00:00->eth_src": SetEthSrc{cluster.MAC{2}},
 		"set_field:169.254.169.2->ip_src":      SetSrc{netip.MustParseAddr("169.254.169.2")},

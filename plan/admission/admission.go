@@ -30,10 +30,10 @@ import (
 // spec.externalIPs.
 func (r *Registry) admit(s *service) ([]*Frontend, []cluster.Problem) {
 	d := decision{Registry: r, service: s}
-	names := repeats(s.frontends, nameOf)
-	ports := repeats(s.frontends,
+	names := markRepeated(s.frontends, nameOf)
+	ports := markRepeated(s.frontends,
 		func(f *cluster.Frontend) addressPort { return addressPort{f.ClusterIP, f.Protocol, f.Port} })
-	nodePorts := repeats(s.frontends, func(f *cluster.Frontend) key { return nodePortKey(f) })
+	nodePorts := markRepeated(s.frontends, func(f *cluster.Frontend) key { return nodePortKey(f) })
 	admitted, list := make([]Frontend, len(s.frontends)), make([]*Frontend, 0, len(s.frontends))
 	for i, f := range s.frontends {
 		switch holder := r.holders[clusterIPKey(f.ClusterIP)]; {
@@ -41,8 +41,8 @@ func (r *Registry) admit(s *service) ([]*Frontend, []cluster.Problem) {
 			d.reject(f, "spec.ports", "%s port %d belongs to %s already", f.Protocol, f.Port, f.Owner)
 		case names.at(i):
 			d.reject(f, "spec.ports", "two %s ports are named %q", f.Protocol, f.PortName)
-		case holder.by != s:
-			d.reject(f, "spec.clusterIPs", "%s belongs to %s already", f.ClusterIP, holder.by.owner)
+		case holder.service != s:
+			d.reject(f, "spec.clusterIPs", "%s belongs to %s already", f.ClusterIP, holder.service.owner)
 		default:
 			g := &admitted[i]
 			g.Frontend = f
@@ -77,8 +77,8 @@ type marks []bool
 
 func (m marks) at(i int) bool { return m != nil && m[i] }
 
-// repeats marks the Frontends that have the same key as an earlier one.
-func repeats[K comparable](list []*cluster.Frontend, keyOf func(*cluster.Frontend) K) marks {
+// markRepeated marks the Frontends that have the same key as an earlier one.
+func markRepeated[K comparable](list []*cluster.Frontend, keyOf func(*cluster.Frontend) K) marks {
 	if len(list) < 2 || len(list) == 2 && keyOf(list[0]) != keyOf(list[1]) { // one port in both families needs no map
 		return nil
 	}
@@ -108,26 +108,26 @@ func (d *decision) nodePort(g *Frontend, repeated bool) {
 	if f.NodePort == 0 {
 		return
 	}
-	if holder := d.holders[nodePortKey(f)].by; holder != d.service || repeated {
+	if holder := d.holders[nodePortKey(f)].service; holder != d.service || repeated {
 		d.reject(f, "spec.ports", "%s node port %d belongs to %s already", f.Protocol, f.NodePort, holder.owner)
 		g.edit(func(f *cluster.Frontend) { f.NodePort = 0 })
 		return
 	}
 	exclude := func(a netip.Addr) { g.NoNodePort = append(g.NoNodePort, a) }
 	for _, b := range d.bids(externalPortKey(f, f.NodePort)) {
-		for _, a := range externalAddrs(b.by, f.Protocol, f.NodePort) {
+		for _, a := range externalAddrs(b.service, f.Protocol, f.NodePort) {
 			switch {
-			case d.nodeWith(a) == "" || d.externalHolder(a, f.Protocol, f.NodePort) != b.by ||
-				d.olderEndpoint(b.by, a, f.Protocol, f.NodePort) != nil:
-			case b.by == d.service && f.Port == f.NodePort:
+			case d.nodeWith(a) == "" || d.externalHolder(a, f.Protocol, f.NodePort) != b.service ||
+				d.olderEndpoint(b.service, a, f.Protocol, f.NodePort) != nil:
+			case b.service == d.service && f.Port == f.NodePort:
 				exclude(a) // the same port at the same address
-			case b.by == d.service:
+			case b.service == d.service:
 				d.reject(f, "spec.ports", "%s node port %d of %s is port %d of the Service itself there",
 					f.Protocol, f.NodePort, a, f.NodePort)
 				exclude(a)
-			case b.by.frontends[0].CompareAge(f) <= 0:
+			case b.service.frontends[0].CompareAge(f) <= 0:
 				d.reject(f, "spec.ports", "%s node port %d of %s belongs to %s already", f.Protocol, f.NodePort, a,
-					b.by.owner)
+					b.service.owner)
 				exclude(a)
 			}
 		}
@@ -148,7 +148,7 @@ func externalAddrs(s *service, p cluster.Protocol, port uint16) []netip.Addr {
 
 // externalHolder returns the Service that holds an external address and port, or nil.
 func (r *Registry) externalHolder(a netip.Addr, p cluster.Protocol, port uint16) *service {
-	return r.holders[externalKey(a, p, port)].by
+	return r.holders[externalKey(a, p, port)].service
 }
 
 // external removes external addresses that another Service holds, and those that are the Service's
@@ -161,10 +161,10 @@ func (d *decision) external(g *Frontend) {
 			field = "status.loadBalancer.ingress"
 		}
 		holder := d.externalHolder(a, f.Protocol, f.Port)
-		if s := d.holders[clusterIPKey(a)].by; s != nil && s != d.service && s.hasPort(a, f.Protocol, f.Port) {
+		if s := d.holders[clusterIPKey(a)].service; s != nil && s != d.service && s.hasPort(a, f.Protocol, f.Port) {
 			holder = s
 		}
-		node, nodePort := d.nodeWith(a), d.holders[nodePortAt(f, f.Port)].by
+		node, nodePort := d.nodeWith(a), d.holders[nodePortAt(f, f.Port)].service
 		older := d.olderEndpoint(d.service, a, f.Protocol, f.Port)
 		switch {
 		case a == f.ClusterIP: // the policies for pods and external clients would conflict

@@ -30,7 +30,7 @@ func (r *Registry) endpointKeys(f *cluster.Frontend) []key {
 // olderEndpoint returns the Service older than s whose endpoint s has in spec.externalIPs, or nil.
 // Manifests without an age are equally old.
 func (r *Registry) olderEndpoint(s *service, a netip.Addr, p cluster.Protocol, port uint16) *service {
-	x := r.holders[endpointKey(a, p, port)].by
+	x := r.holders[endpointKey(a, p, port)].service
 	if x == nil || x == s || slices.ContainsFunc(s.frontends, func(f *cluster.Frontend) bool {
 		return f.Protocol == p && f.Port == port && slices.Contains(f.LoadBalancerIPs, a)
 	}) {

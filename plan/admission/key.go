@@ -56,9 +56,9 @@ func proxyPortKey(f *cluster.Frontend, port uint16) key {
 
 // bid is a Service's bid for a key. The lowest rank wins, of the same rank the oldest Service.
 type bid struct {
-	by   *service
-	rank uint8
-	port uint16 // of the Service, where each of its ports bids for itself
+	service *service
+	rank    uint8
+	port    uint16 // of the Service, where each of its ports bids for itself
 }
 
 // An administrator assigns load balancer addresses; any user who may create Services sets
@@ -70,16 +70,16 @@ const (
 
 // compare orders bids: the first one wins.
 func (b bid) compare(c bid) int {
-	return cmp.Or(cmp.Compare(b.rank, c.rank), b.by.frontends[0].CompareAge(c.by.frontends[0]),
+	return cmp.Or(cmp.Compare(b.rank, c.rank), b.service.frontends[0].CompareAge(c.service.frontends[0]),
 		cmp.Compare(b.port, c.port))
 }
 
 // holder is the former holder of a key, and its age: a recreated Service is another one.
 type holder struct {
-	by  *service
-	age *cluster.Frontend
+	service *service
+	age     *cluster.Frontend
 }
 
 func (h holder) same(g holder) bool {
-	return h.by == g.by && (h.age == g.age || h.age.CompareAge(g.age) == 0)
+	return h.service == g.service && (h.age == g.age || h.age.CompareAge(g.age) == 0)
 }

@@ -87,35 +87,35 @@ func newPortPool() portPool {
 	}
 }
 
-// hold records the allocated port of a Frontend, 0 for none.
-func (p *portPool) hold(f *cluster.Frontend, n uint16) {
+// setPort records the allocated port of a Frontend, 0 for none.
+func (p *portPool) setPort(f *cluster.Frontend, n uint16) {
 	k, r := ServicePortOf(f), portRange{f.Family, f.Protocol}
 	had := p.ports[k]
 	if had == n {
 		return
 	}
-	of := p.ofOwner[f.Owner]
-	if of == nil {
-		of = map[portRange]int{}
-		p.ofOwner[f.Owner] = of
+	counts := p.ofOwner[f.Owner]
+	if counts == nil {
+		counts = map[portRange]int{}
+		p.ofOwner[f.Owner] = counts
 	}
 	if had != 0 {
 		delete(p.ports, k)
-		of[r]--
+		counts[r]--
 		p.freed = true
 	}
 	if n != 0 {
 		p.ports[k] = n
-		of[r]++
-	} else if of[r] == 0 {
-		if delete(of, r); len(of) == 0 {
+		counts[r]++
+	} else if counts[r] == 0 {
+		if delete(counts, r); len(counts) == 0 {
 			delete(p.ofOwner, f.Owner)
 		}
 	}
 }
 
-// count records that a proxy port got its first bid (by = 1) or lost its last one (by = -1).
-func (p *portPool) count(k key, by int) {
+// countUsed records that a proxy port got its first bid (by = 1) or lost its last one (by = -1).
+func (p *portPool) countUsed(k key, by int) {
 	if k.kind == keyProxyPort && isAllocatable(k.port) {
 		p.used[portRange{k.family, k.protocol}] += by
 		p.freed = p.freed || by < 0
@@ -141,7 +141,7 @@ func (p *portPool) exhausted(owner cluster.Owner, r portRange) string {
 
 // request identifies a Frontend that needs a port. It may have been replaced meanwhile.
 type request struct {
-	by       *service
+	service  *service
 	family   cluster.Family
 	protocol cluster.Protocol
 	port     uint16
@@ -153,20 +153,21 @@ func requestOf(s *service, f *cluster.Frontend) request {
 
 // compare orders requests by age.
 func (q request) compare(x request) int {
-	return cmp.Or(q.by.frontends[0].CompareAge(x.by.frontends[0]), cmp.Compare(q.family, x.family),
+	return cmp.Or(q.service.frontends[0].CompareAge(x.service.frontends[0]), cmp.Compare(q.family, x.family),
 		cmp.Compare(q.protocol, x.protocol), cmp.Compare(q.port, x.port))
 }
 
-// requested returns the Frontend of a request as it is now, or nil when it needs no port any more.
-// names marks the Service's Frontends whose name an earlier one has: those are not served.
-func (r *Registry) requested(q request, names marks) *cluster.Frontend {
+// requestedFrontend returns the Frontend of a request as it is now, or nil when it needs no port
+// any more. names marks the Service's Frontends whose name an earlier one has: those are not
+// served.
+func (r *Registry) requestedFrontend(q request, names marks) *cluster.Frontend {
 	compare := func(f *cluster.Frontend, q request) int {
 		return cmp.Or(cmp.Compare(f.Family, q.family), cmp.Compare(f.Protocol, q.protocol), cmp.Compare(f.Port, q.port))
 	}
-	i, _ := slices.BinarySearchFunc(q.by.frontends, q, compare)
-	for ; i < len(q.by.frontends) && compare(q.by.frontends[i], q) == 0; i++ {
-		f := q.by.frontends[i]
-		if NeedsProxyPort(f) && !names.at(i) && r.holders[clusterIPKey(f.ClusterIP)].by == q.by {
+	i, _ := slices.BinarySearchFunc(q.service.frontends, q, compare)
+	for ; i < len(q.service.frontends) && compare(q.service.frontends[i], q) == 0; i++ {
+		f := q.service.frontends[i]
+		if NeedsProxyPort(f) && !names.at(i) && r.holders[clusterIPKey(f.ClusterIP)].service == q.service {
 			return f
 		}
 	}
@@ -198,26 +199,26 @@ func (r *Registry) allocatePorts() {
 	}
 	names := map[*service]marks{}
 	for len(r.requests) > 0 {
-		list := slices.DeleteFunc(r.requests, func(q request) bool { return len(q.by.frontends) == 0 })
+		list := slices.DeleteFunc(r.requests, func(q request) bool { return len(q.service.frontends) == 0 })
 		r.requests = nil
 		slices.SortFunc(list, request.compare)
 		portless := list[:0]
 		for _, q := range slices.Compact(list) {
-			if _, known := names[q.by]; !known {
-				names[q.by] = repeats(q.by.frontends, nameOf)
+			if _, known := names[q.service]; !known {
+				names[q.service] = markRepeated(q.service.frontends, nameOf)
 			}
 			delete(r.waiting, q)
-			f := r.requested(q, names[q.by])
+			f := r.requestedFrontend(q, names[q.service])
 			if f == nil {
 				continue
 			}
-			r.dirty[q.by] = true
+			r.dirty[q.service] = true
 			if !r.keepPort(q, f) {
 				portless = append(portless, q)
 			}
 		}
 		for _, q := range portless {
-			r.allocatePort(q, r.requested(q, names[q.by]))
+			r.allocatePort(q, r.requestedFrontend(q, names[q.service]))
 		}
 	}
 	r.requests, r.freed = nil, false
@@ -229,12 +230,12 @@ func (r *Registry) keepPort(q request, f *cluster.Frontend) bool {
 	if n == 0 {
 		return false
 	}
-	k, b := proxyPortKey(f, n), bid{q.by, rankAllocated, q.port}
-	if r.place(k, b); r.holders[k] == b {
+	k, b := proxyPortKey(f, n), bid{q.service, rankAllocated, q.port}
+	if r.placeBid(k, b); r.holders[k] == b {
 		return true
 	}
-	r.withdraw(k, b)
-	r.hold(f, 0)
+	r.withdrawBid(k, b)
+	r.setPort(f, 0)
 	return false
 }
 
@@ -248,8 +249,8 @@ func (r *Registry) allocatePort(q request, f *cluster.Frontend) {
 	for i := range portCount {
 		k := proxyPortKey(f, order.at(i))
 		if _, taken := r.holders[k]; !taken {
-			r.place(k, bid{q.by, rankAllocated, q.port})
-			r.hold(f, k.port)
+			r.placeBid(k, bid{q.service, rankAllocated, q.port})
+			r.setPort(f, k.port)
 			return
 		}
 	}
@@ -259,7 +260,7 @@ func (r *Registry) allocatePort(q request, f *cluster.Frontend) {
 // Service.
 func (r *Registry) reallocate(k key, b bid) {
 	if k.kind == keyProxyPort && b.rank != rankNodePort {
-		r.requests = append(r.requests, request{b.by, k.family, k.protocol, b.port})
+		r.requests = append(r.requests, request{b.service, k.family, k.protocol, b.port})
 	}
 }
 
@@ -267,7 +268,7 @@ func (r *Registry) reallocate(k key, b bid) {
 func (r *Registry) releasePorts(list []*cluster.Frontend, wanted func(*cluster.Frontend) bool) {
 	for _, f := range list {
 		if NeedsProxyPort(f) && !wanted(f) {
-			r.hold(f, 0)
+			r.setPort(f, 0)
 		}
 	}
 }

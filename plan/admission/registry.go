@@ -60,7 +60,7 @@ func New(facts Facts, frontends []*cluster.Frontend, keep Allocations) *Registry
 	r.changed, r.dirty = map[*service]bool{}, map[*service]bool{} // r.before stays nil: former holders do not matter
 	for _, f := range frontends {
 		if n := keep.Ports[ServicePortOf(f)]; n != 0 && NeedsProxyPort(f) {
-			r.hold(f, n)
+			r.setPort(f, n)
 		}
 	}
 	for len(frontends) > 0 {
@@ -113,7 +113,7 @@ func (r *Registry) set(owner cluster.Owner, list []*cluster.Frontend) {
 		return
 	}
 	r.requeueExternal(s)
-	r.eachBid(s, r.withdraw)
+	r.eachBid(s, r.withdrawBid)
 	for _, f := range s.frontends {
 		delete(r.waiting, requestOf(s, f))
 		r.slots.release(f)
@@ -129,7 +129,7 @@ func (r *Registry) set(owner cluster.Owner, list []*cluster.Frontend) {
 	}
 	r.changed[s] = true
 	for _, f := range list {
-		r.place(clusterIPKey(f.ClusterIP), bid{by: s})
+		r.placeBid(clusterIPKey(f.ClusterIP), bid{service: s})
 	}
 	r.requeueExternal(s)
 }
@@ -158,7 +158,7 @@ func (r *Registry) setNodes(vetted *trust.Vetted, moved map[netip.Addr]string) {
 		k := addressKey(a)
 		r.requeue(k)
 		for _, b := range r.bids(k) {
-			r.eachBid(b.by, func(k key, _ bid) {
+			r.eachBid(b.service, func(k key, _ bid) {
 				if k.kind == keyExternalPort {
 					r.requeue(key{kind: keyNodePort, family: k.family, protocol: k.protocol, port: k.port})
 				}
@@ -172,12 +172,12 @@ func (r *Registry) finish() Changes {
 	for k, was := range r.before {
 		if k.kind == keyClusterIP && !was.same(r.holder(k)) {
 			for _, b := range r.bids(k) {
-				r.changed[b.by] = true
+				r.changed[b.service] = true
 			}
 		}
 	}
 	for s := range r.changed {
-		r.bidFurther(s)
+		r.placeOtherBids(s)
 	}
 	r.slots.allocate()
 	r.allocatePorts()
@@ -217,15 +217,15 @@ func (r *Registry) requeueDependents(k key) {
 	}
 }
 
-// bidFurther bids for what a Service has besides its cluster IPs, for those of its Frontends whose
-// cluster IP it holds.
-func (r *Registry) bidFurther(s *service) {
-	holds := func(f *cluster.Frontend) bool { return r.holders[clusterIPKey(f.ClusterIP)].by == s }
+// placeOtherBids bids for what a Service has besides its cluster IPs, for those of its Frontends
+// whose cluster IP it holds.
+func (r *Registry) placeOtherBids(s *service) {
+	holds := func(f *cluster.Frontend) bool { return r.holders[clusterIPKey(f.ClusterIP)].service == s }
 	lost := slices.ContainsFunc(s.frontends, func(f *cluster.Frontend) bool { return !holds(f) })
 	if lost {
 		r.eachBid(s, func(k key, b bid) {
 			if k.kind != keyClusterIP {
-				r.withdraw(k, b)
+				r.withdrawBid(k, b)
 			}
 		})
 		r.releasePorts(s.frontends, holds)
@@ -237,7 +237,7 @@ func (r *Registry) bidFurther(s *service) {
 		if lost && !holds(f) {
 			continue
 		}
-		r.eachFurtherBid(s, f, r.place)
+		r.eachOtherBid(s, f, r.placeBid)
 		r.slots.request(f)
 		if NeedsProxyPort(f) {
 			r.requests = append(r.requests, requestOf(s, f))
@@ -248,30 +248,30 @@ func (r *Registry) bidFurther(s *service) {
 // eachBid calls do for every bid that a Service may have placed.
 func (r *Registry) eachBid(s *service, do func(key, bid)) {
 	for _, f := range s.frontends {
-		do(clusterIPKey(f.ClusterIP), bid{by: s})
-		r.eachFurtherBid(s, f, do)
+		do(clusterIPKey(f.ClusterIP), bid{service: s})
+		r.eachOtherBid(s, f, do)
 		if n := r.ports[ServicePortOf(f)]; n != 0 && NeedsProxyPort(f) {
 			do(proxyPortKey(f, n), bid{s, rankAllocated, f.Port})
 		}
 	}
 }
 
-// eachFurtherBid calls do for what a Frontend bids for besides its cluster IP.
-func (r *Registry) eachFurtherBid(s *service, f *cluster.Frontend, do func(key, bid)) {
+// eachOtherBid calls do for what a Frontend bids for besides its cluster IP.
+func (r *Registry) eachOtherBid(s *service, f *cluster.Frontend, do func(key, bid)) {
 	for _, k := range r.endpointKeys(f) {
-		do(k, bid{by: s})
+		do(k, bid{service: s})
 	}
 	if f.NodePort != 0 {
-		do(nodePortKey(f), bid{by: s})
+		do(nodePortKey(f), bid{service: s})
 		do(proxyPortKey(f, f.NodePort), bid{s, rankNodePort, f.Port})
 	}
 	if len(f.LoadBalancerIPs)+len(f.ExternalIPs) == 0 {
 		return
 	}
-	do(externalPortKey(f, f.Port), bid{by: s})
+	do(externalPortKey(f, f.Port), bid{service: s})
 	external := func(a netip.Addr, rank uint8) {
-		do(externalKey(a, f.Protocol, f.Port), bid{by: s, rank: rank})
-		do(addressKey(a), bid{by: s})
+		do(externalKey(a, f.Protocol, f.Port), bid{service: s, rank: rank})
+		do(addressKey(a), bid{service: s})
 	}
 	for _, a := range f.LoadBalancerIPs {
 		external(a, rankLoadBalancer)
@@ -283,20 +283,20 @@ func (r *Registry) eachFurtherBid(s *service, f *cluster.Frontend, do func(key, 
 	}
 }
 
-// place places a bid, which may have been placed already.
-func (r *Registry) place(k key, b bid) {
-	first, taken := r.holders[k]
-	r.remember(k, first)
+// placeBid places a bid, which may have been placed already.
+func (r *Registry) placeBid(k key, b bid) {
+	winner, taken := r.holders[k]
+	r.recordFormer(k, winner)
 	if !taken {
 		r.holders[k] = b
-		r.count(k, 1)
+		r.countUsed(k, 1)
 		return
 	}
-	switch order := b.compare(first); {
+	switch order := b.compare(winner); {
 	case order == 0:
 	case order < 0:
-		r.holders[k], r.runnersUp[k] = b, slices.Insert(r.runnersUp[k], 0, first)
-		r.reallocate(k, first)
+		r.holders[k], r.runnersUp[k] = b, slices.Insert(r.runnersUp[k], 0, winner)
+		r.reallocate(k, winner)
 	default:
 		if i, found := slices.BinarySearchFunc(r.runnersUp[k], b, bid.compare); !found {
 			r.runnersUp[k] = slices.Insert(r.runnersUp[k], i, b)
@@ -304,18 +304,18 @@ func (r *Registry) place(k key, b bid) {
 	}
 }
 
-// withdraw withdraws a bid, which may not have been placed.
-func (r *Registry) withdraw(k key, b bid) {
-	first, taken := r.holders[k]
+// withdrawBid withdraws a bid, which may not have been placed.
+func (r *Registry) withdrawBid(k key, b bid) {
+	winner, taken := r.holders[k]
 	if !taken {
 		return
 	}
-	r.remember(k, first)
+	r.recordFormer(k, winner)
 	others := r.runnersUp[k]
-	if first.compare(b) == 0 {
+	if winner.compare(b) == 0 {
 		if len(others) == 0 {
 			delete(r.holders, k)
-			r.count(k, -1)
+			r.countUsed(k, -1)
 			return
 		}
 		r.holders[k] = others[0]
@@ -329,8 +329,8 @@ func (r *Registry) withdraw(k key, b bid) {
 	}
 }
 
-// remember notes the holder of a key before the update.
-func (r *Registry) remember(k key, first bid) {
+// recordFormer notes the holder of a key before the update.
+func (r *Registry) recordFormer(k key, first bid) {
 	if r.before == nil {
 		return
 	}
@@ -340,10 +340,10 @@ func (r *Registry) remember(k key, first bid) {
 }
 
 func holderOf(b bid) holder {
-	if b.by == nil {
+	if b.service == nil {
 		return holder{}
 	}
-	return holder{b.by, b.by.frontends[0]}
+	return holder{b.service, b.service.frontends[0]}
 }
 
 // holder returns the holder of a key now.
@@ -361,7 +361,7 @@ func (r *Registry) bids(k key) []bid {
 // requeue makes finish decide again about all Services that bid for a key.
 func (r *Registry) requeue(k key) {
 	for _, b := range r.bids(k) {
-		r.dirty[b.by] = true
+		r.dirty[b.service] = true
 	}
 }
 

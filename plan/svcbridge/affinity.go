@@ -41,7 +41,7 @@ func (w *serviceBridge) learnAffinity(x *service.Front, g *flow.Group) {
 	g.Hashed = v.L4[x.Protocol]
 	m := flow.Match{Protocol: v.IP, Group: g.ID}
 	w.add(pipeline.SvcEndpointDNAT, prioOthers, m, flow.ToGroup{ID: g.ID})
-	learn := flow.Learn{Table: pipeline.SvcSessionAffinity, Family: x.Family, Ways: variantBits,
+	learn := flow.Learn{Table: pipeline.SvcSessionAffinity, Family: x.Family, VariantBits: variantBits,
 		Client:  g.ID >> variantBits << variantBits,
 		Timeout: uint16(min(x.Affinity, longestAffinity) / time.Second), Limit: affinityLimit}
 	for i, b := range g.Buckets {
