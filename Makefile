@@ -99,7 +99,7 @@ e2e: cluster-up $(DIST)/hairpin-next-image.tar ## test the cluster, or a new one
 quick-starts: cluster-parts ## play the commands of the quick starts, each on a new cluster: kubeadm on two nodes, edge on one in mode detached
 	$(GO) test -tags e2e -timeout 20m -count 1 -v ./lab/e2e -run '^TestQuickStart$$'
 
-e2e-upgrade: cluster-parts ## a cluster of the release before, upgraded to a release of this commit under traffic; leaves it up (FROM=commit of the release before MODE=local)
+e2e-upgrade: cluster-parts ## a cluster of the release before, upgraded to a release of this commit, back, and again, under traffic; leaves it up (FROM=commit of the release before MODE=local)
 	@MODE=$(MODE) lab/upgrade.sh $(FROM)
 
 first-hour: cluster-parts $(DIST)/hairpin-next-image.tar ## write docs/start/first-hour.md from a run of its commands on a new cluster

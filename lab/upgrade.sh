@@ -1,5 +1,6 @@
 #!/bin/bash
-# Upgrades a cluster from the release before to the commit that is checked out, under traffic, both as `make release` writes them:
+# Upgrades a cluster from the release before to the commit that is checked out, goes back, and upgrades again, under traffic, with both
+# as `make release` writes them:
 #
 #   lab/upgrade.sh [FROM]
 #
@@ -18,7 +19,8 @@ release() {
 	trap 'git worktree remove --force "$tree"' EXIT
 	echo "upgrade: $2 is commit $(git rev-parse --short "$1")"
 	git worktree add --quiet --detach "$tree" "$1"
-	make -C "$tree" release VERSION="$2" IMAGE=hairpin
+	make -C "$tree" build bin/helm
+	(cd "$tree" && image/release.sh "$2" hairpin "$(go env GOHOSTARCH)")
 	rm -rf "dist/hairpin-$2"
 	mv "$tree/dist/hairpin-$2" dist/
 	git worktree remove --force "$tree"

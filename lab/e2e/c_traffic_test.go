@@ -25,6 +25,7 @@ type loss int
 const (
 	none     loss = iota
 	few           // one of a hundred new connections
+	anyOpen       // one of a hundred new connections, and any of the open ones
 	reopened      // the open ones, and new ones for less than a second: these fail, or wait for a retransmission
 )
 
@@ -36,8 +37,8 @@ func (c *client) allows(r, beside *probe.Report) bool {
 		return false
 	case c.may == none:
 		return r.Failed == 0 && r.Broken == 0
-	case c.may == few:
-		return r.Failed*100 < r.Opened && r.Broken == 0
+	case c.may == few, c.may == anyOpen:
+		return r.Failed*100 < r.Opened && (r.Broken == 0 || c.may == anyOpen)
 	}
 	// TCP retransmits after 1 and 3 s
 	return int(r.Failed) < c.rate && r.OpenGapMs < beside.OpenGapMs+1000 && r.SlowestMs < beside.SlowestMs+3000
