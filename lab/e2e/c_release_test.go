@@ -89,8 +89,8 @@ func (e *e2e) changeRelease(version string, replaced bool, clients []client, ins
 	e.reachAll()
 }
 
-// loadBalanced has Services of type LoadBalancer, one with an address of a range and one with the nodes'
-// addresses, which v0.1.0 does not know.
+// loadBalanced has Services of type LoadBalancer, one with an address of a range and one with the
+// nodes' addresses, which v0.1.0 does not know.
 const loadBalanced = `apiVersion: hairpin.dev/v1alpha1
 kind: LoadBalancerPool
 metadata: {name: range}
