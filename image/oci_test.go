@@ -149,7 +149,8 @@ func TestWriteOCI(t *testing.T) {
 	var ovs v1.Manifest
 	must(t, json.Unmarshal([]byte(blob(index.Manifests[1])), &ovs))
 	names, _ = contents(t, []byte(blob(ovs.Layers[1])))
-	wantNames = []string{"drwxr-xr-x usr/local/lib/hairpin/", "-rwxr-xr-x usr/local/lib/hairpin/daemons.sh",
+	wantNames = []string{"drwxr-xr-x usr/local/lib/hairpin/",
+		"-rwxr-xr-x usr/local/lib/hairpin/connect-database", "-rwxr-xr-x usr/local/lib/hairpin/daemons.sh",
 		"-rwxr-xr-x usr/local/lib/hairpin/ovs", "-rwxr-xr-x usr/local/lib/hairpin/ovs-handover",
 		"-rwxr-xr-x usr/local/lib/hairpin/room"}
 	if diff := cmp.Diff(wantNames, names); diff != "" || ovs.Layers[0].Digest != manifest.Layers[0].Digest {
