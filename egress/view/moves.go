@@ -46,10 +46,8 @@ func (m *movement) ends() time.Duration {
 // watchMoves records what has moved from the previous Snapshot to this one.
 func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bool) time.Duration {
 	had, mine := map[netip.Addr]string{}, map[netip.Addr]*cluster.EgressIP{}
-	var previous []cluster.Assignment
 	if v.Base != nil {
 		for _, e := range v.Base.EgressIPs {
-			previous = append(previous, e.Previous...)
 			for _, a := range e.Assigned {
 				had[a.Address] = a.Node
 				if a.Node == v.node && !e.OnlyAnnounced() {
@@ -60,10 +58,9 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 	}
 	for _, e := range s.EgressIPs {
 		for _, a := range e.Assigned {
-			from, knows := had[a.Address], slices.Contains(previous, a)
+			from, last := had[a.Address], v.moves[a.Address]
 			delete(mine, a.Address)
-			if m := v.moves[a.Address]; m != nil && m.To != a.Node {
-				knows = knows || m.From == a.Node
+			if last != nil && last.To != a.Node {
 				delete(v.moves, a.Address)
 			}
 			if from == "" || from == a.Node || v.released[a.Address].to != "" || lost[a.Node] ||
@@ -73,8 +70,7 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, egressIP: e, begun: now,
 				requested: drained(s, e, from)}
 			m.rerouted = e.OnlyAnnounced() || v.seemsDead(m, lost)
-			m.Early = e.OnlyAnnounced() && !knows && !slices.ContainsFunc(v.out.EgressIPs,
-				func(seen *cluster.EgressIP) bool { return seen.NodeOf(a.Address) == a.Node }) // a takeover
+			m.Early = e.OnlyAnnounced() && (last == nil || last.From != a.Node) && !v.hadBefore(a)
 			v.moves[a.Address] = m
 		}
 	}
@@ -100,6 +96,15 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 	return v.ageMoves(now, lost)
 }
 
+// hadBefore reports whether, by the last status or view, the node of an assignment had the address
+// before, or took it over.
+func (v *View) hadBefore(a cluster.Assignment) bool {
+	return slices.ContainsFunc(v.Base.EgressIPs,
+		func(e *cluster.EgressIP) bool { return slices.Contains(e.Previous, a) }) ||
+		slices.ContainsFunc(v.out.EgressIPs,
+			func(e *cluster.EgressIP) bool { return e.NodeOf(a.Address) == a.Node })
+}
+
 // drained reports whether a node must give up its addresses of an EgressIP: it is drained, or its
 // labels changed.
 func drained(s *cluster.Snapshot, e *cluster.EgressIP, node string) bool {
@@ -108,8 +113,8 @@ func drained(s *cluster.Snapshot, e *cluster.EgressIP, node string) bool {
 }
 
 // seemsDead reports whether the old node seems dead: pods are then rerouted at once. In a requested
-// move, only an unreachable node seems dead. Otherwise, a node that is not probed, or whose reply
-// is late, does too.
+// move, only an unreachable node seems dead. Otherwise, a node that is not probed, or that replies
+// late, does too.
 func (v *View) seemsDead(m *movement, lost map[string]bool) bool {
 	switch {
 	case lost[m.From]:
