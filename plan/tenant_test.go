@@ -26,8 +26,8 @@ const collide = `brfzba eqhqga xz3yka zc40na xxxuqa any8qa z3gxua e84dwa ba1uza 
 	ljd28b ujw6ac nxzvbc enrxec vw9wfc skd3ic egm2mc nykaoc fy4goc jzd5oc csiepc ca61rc knsjtc gb8xtc deh4tc wvvpvc h4fmxc
 	q7m6xc t3giyc clsmyc g92tyc zi0t1c esqb2c fz2v5c siz97c uvz0cd e9u2dd b1lzld ts2end skbsnd n6z9nd r1s7qd`
 
-// TestPortNamesTakeNoGroup: an older Service whose port names have the hash of a younger Service
-// takes no group from it.
+// TestPortNamesTakeNoGroup: an older Service takes no group from a younger one, also if its port
+// names have the hash of the younger one.
 func TestPortNamesTakeNoGroup(t *testing.T) {
 	victim := frontend("db", "10.96.0.9:80", 0, "10.244.1.3:8080")
 	victim.Created = time.Unix(2000, 0)

@@ -158,8 +158,8 @@ func (q request) compare(x request) int {
 }
 
 // requestedFrontend returns the Frontend of a request as it is now, or nil when it needs no port
-// any more. names marks the Service's Frontends whose name an earlier one has: those are not
-// served.
+// any more. names marks the Service's Frontends that have the name of an earlier one, and are
+// not served.
 func (r *Registry) requestedFrontend(q request, names marks) *cluster.Frontend {
 	compare := func(f *cluster.Frontend, q request) int {
 		return cmp.Or(cmp.Compare(f.Family, q.family), cmp.Compare(f.Protocol, q.protocol), cmp.Compare(f.Port, q.port))

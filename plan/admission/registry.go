@@ -218,7 +218,7 @@ func (r *Registry) requeueDependents(k key) {
 }
 
 // placeOtherBids bids for what a Service has besides its cluster IPs, for those of its Frontends
-// whose cluster IP it holds.
+// that have a cluster IP which the Service holds.
 func (r *Registry) placeOtherBids(s *service) {
 	holds := func(f *cluster.Frontend) bool { return r.holders[clusterIPKey(f.ClusterIP)].service == s }
 	lost := slices.ContainsFunc(s.frontends, func(f *cluster.Frontend) bool { return !holds(f) })

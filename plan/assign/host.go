@@ -9,8 +9,8 @@ import (
 	"hairpin/cluster"
 )
 
-// assignHost assigns one node to all addresses of an EgressService, or of a Service whose addresses
-// are announced: the one that has them while it can, else the one with the fewest addresses. A
+// assignHost assigns one node to all addresses of an EgressService, or of a Service with announced
+// addresses: the one that has them while it can, else the one with the fewest addresses. A
 // leaving or unreachable node keeps them while there is no other. With keep, it assigns only the
 // node that has them and is neither.
 func (a *assigner) assignHost(e *cluster.EgressIP, keep bool) {
@@ -53,8 +53,8 @@ func (a *assigner) assignHost(e *cluster.EgressIP, keep bool) {
 	}
 }
 
-// rejectsHost returns why a node can never have an address of an EgressService whose host it may
-// be, or "".
+// rejectsHost returns why a node, which may be the host of an EgressService, can never have one of
+// its addresses, or "".
 func (a *assigner) rejectsHost(c *egressNode, e *cluster.EgressIP, x netip.Addr) string {
 	n, ok := e.NetworkFor(c.node, c.networks, x)
 	switch {

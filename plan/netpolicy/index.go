@@ -141,8 +141,8 @@ func (u *update) updatePeers(s *cluster.Snapshot) {
 	if !cluster.SameList(x.pods, s.Pods) {
 		pods = cluster.Compare(x.pods, s.Pods, (*cluster.Pod).Compare)
 	}
-	// Pods of a namespace whose labels changed are removed by the former labels, and added by the
-	// new ones.
+	// If the labels of a namespace changed, its pods are removed by the former labels, and added by
+	// the new ones.
 	u.relabelled = map[string]bool{}
 	for _, n := range slices.Concat(changed.Gone, changed.Come) {
 		u.relabelled[n.Name] = true

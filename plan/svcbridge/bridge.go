@@ -36,7 +36,7 @@ func newServiceBridge(e *node.Env) *serviceBridge {
 const (
 	prioTagged       = 150 // VLAN tags, and external packets with this node's MACs
 	prioExternalConn = 140 // packets of connections that the host or an external client began
-	prioGuard        = 130 // against what pods must not send, or before it is known whose packet it is
+	prioGuard        = 130 // against what pods must not send, or before the sender of a packet is known
 	prioSelf         = 120 // hairpin, and addresses of the node itself
 	prioFrom         = 110 // packets that may be translated
 	prioVIP          = 105 // single addresses, which may be within a range

@@ -318,7 +318,7 @@ func (sw *logicalSwitch) macFor(a netip.Addr) (cluster.MAC, bool) {
 	return m, m != cluster.MAC{}
 }
 
-// routerFor returns the router port of a switch whose network contains an address.
+// routerFor returns the router port of a switch with a network that contains an address.
 func (sw *logicalSwitch) routerFor(a netip.Addr) *routerPort {
 	for _, p := range sw.ports {
 		if p.peer != nil && p.peer.network(a).IsValid() {

@@ -98,7 +98,7 @@ func (r *logicalRouter) lookup(p *packet.Packet) *routeGroup {
 	return nil
 }
 
-// portTo returns the port whose network contains a next hop, or nil.
+// portTo returns the port with a network that contains a next hop, or nil.
 func (r *logicalRouter) portTo(hop netip.Addr) *routerPort {
 	for _, p := range r.ports {
 		if p.network(hop).IsValid() {
