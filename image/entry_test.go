@@ -217,6 +217,50 @@ func TestEntryHandover(t *testing.T) {
 	}
 }
 
+// TestEntryPodDeleted checks that preStop keeps the switch until the next pod waits, because the
+// kubelet receives that pod through the switch: unless Hairpin leaves the node, or the switch hangs.
+func TestEntryPodDeleted(t *testing.T) {
+	_, n := node(t)
+	ovs, zone := start(t, n, "pod0", "ovs"), start(t, n, "pod0", "zone")
+	bridge(t, n)
+	sh(t, n, "mkdir -p /run/hairpin")
+	daemon := func(name string, argv ...string) (ended func() bool) {
+		if err := n.StartDaemon(t.Context(), name, argv...); err != nil {
+			t.Fatal(err)
+		}
+		return func() bool { return n.Pid(name) == 0 }
+	}
+	preStop := func(name string) (ended func() bool) {
+		first := sh(t, n, fmt.Sprintf("pgrep --parent %d", n.Pid(ovs.name)))
+		return daemon(name, "nsenter", "--target="+first, "--pid", "--mount", "/usr/local/lib/hairpin/ovs-handover")
+	}
+	keeps := func(ended func() bool) {
+		t.Helper()
+		for begin := time.Now(); time.Since(begin) < time.Second; time.Sleep(5 * time.Millisecond) {
+			if ended() {
+				t.Fatalf("preStop ended after %v", time.Since(begin).Round(time.Millisecond))
+			}
+		}
+	}
+	daemon("agent", "flock", "/run/hairpin/agent.lock", "sleep", "infinity")
+	replaced := preStop("replaced")
+	keeps(replaced)
+	next := start(t, n, "pod1", "ovs")
+	eventually(t, "preStop ends with a next pod", replaced)
+	next.term(t)
+
+	hangs := preStop("hangs")
+	keeps(hangs)
+	sh(t, n, "pkill -STOP -x ovs-vswitchd")
+	eventually(t, "preStop ends for a switch that hangs", hangs)
+	sh(t, n, "pkill -CONT -x ovs-vswitchd")
+
+	leaves := preStop("leaves")
+	keeps(leaves)
+	zone.term(t)
+	eventually(t, "preStop ends when Hairpin leaves", leaves)
+}
+
 // TestEntryNoAgent checks that a switch forwards after some time without an agent.
 func TestEntryNoAgent(t *testing.T) {
 	_, n := node(t)

@@ -221,6 +221,21 @@ func TestOpenvSwitchReplaced(t *testing.T) {
 	e.reachAll()
 }
 
+// TestOpenvSwitchDeleted deletes Open vSwitch's pod of each node, as an administrator who wants to
+// restart it. The node keeps its network until the next pod has started.
+func TestOpenvSwitchDeleted(t *testing.T) {
+	e := open(t)
+	for _, n := range e.Lab().Nodes() {
+		end := e.traffic(e.toServices(true))
+		begin := time.Now()
+		e.kubectl("delete", "pod", "-n", namespace, e.ovs(n.Name()), "--timeout=2m")
+		e.check(e.WaitWorkloads(e.Context()))
+		t.Logf("%s: replaced in %s", n.Name(), time.Since(begin).Round(time.Millisecond))
+		end("Open vSwitch of " + n.Name() + " deleted")
+	}
+	e.reachAll()
+}
+
 // roll installs the chart with values changed, under traffic.
 func (e *e2e) roll(what string, clients []client, values ...string) {
 	e.Helper()
