@@ -217,8 +217,8 @@ func TestEntryHandover(t *testing.T) {
 	}
 }
 
-// TestEntryPodDeleted checks that preStop keeps the switch until the next pod waits, because the
-// kubelet receives that pod through the switch: unless Hairpin leaves the node, or the switch hangs.
+// TestEntryPodDeleted checks that preStop keeps the switch until the next pod waits: the kubelet
+// receives that pod through the switch. If Hairpin leaves the node, or the switch hangs, it ends.
 func TestEntryPodDeleted(t *testing.T) {
 	_, n := node(t)
 	ovs, zone := start(t, n, "pod0", "ovs"), start(t, n, "pod0", "zone")
