@@ -181,6 +181,26 @@ func rollout(ctx context.Context, c *cluster.Cluster, what string, flags ...stri
 	return err
 }
 
+// deleteOpenvSwitch deletes the pod of a node's Open vSwitch.
+func deleteOpenvSwitch(ctx context.Context, r *run, f Fault) (undo, error) {
+	kubectl := func(ctx context.Context, args ...string) (string, error) {
+		return r.cluster.Kubectl(ctx, "", append([]string{"--namespace", "hairpin"}, args...)...)
+	}
+	pod, err := kubectl(ctx, "get", "pods", "--selector", "app.kubernetes.io/component=openvswitch",
+		"--field-selector", "spec.nodeName="+f.Node, "--output", "jsonpath={.items[0].metadata.name}")
+	if err == nil {
+		_, err = kubectl(ctx, "delete", "pod", pod, "--wait=false")
+	}
+	return func(ctx context.Context) error {
+		timeout := "--timeout=" + recoveryTimeout.String()
+		_, err := kubectl(ctx, "wait", "--for=delete", "pod/"+pod, timeout)
+		if err == nil {
+			_, err = kubectl(ctx, "rollout", "status", "daemonset/hairpin-ovs", timeout)
+		}
+		return err
+	}, err
+}
+
 // nextImage is the archive of the image to upgrade to, below the root of the sources.
 const nextImage = "dist/hairpin-next-image.tar"
 

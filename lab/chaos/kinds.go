@@ -72,6 +72,7 @@ var daemons = []struct {
 	{"controller", "^hairpin controller", false, false, false},
 	{"ovsdb-server", "^ovsdb-server .*/conf.db", false, true, true},
 	{"ovs-vswitchd", "^ovs-vswitchd", true, false, true},
+	{"connect-database", "^/usr/bin/perl .*/connect-database", false, false, false},
 	{"OVN northbound database", "^ovsdb-server .*/ovnnb_db.db", false, false, true},
 	{"OVN southbound database", "^ovsdb-server .*/ovnsb_db.db", false, false, true},
 	{"ovn-northd", "^ovn-northd", false, false, true},
@@ -126,6 +127,9 @@ func init() {
 		inject: slowControlPlane})
 	add(kind{name: "agents rolled out", about: "`kubectl rollout restart`, and the wait for it", where: onControlPlane,
 		part: "rollout", least: second, most: second, weight: 1, shares: true, inject: restartAgents})
+	add(kind{name: "Open vSwitch's pod deleted", about: "`kubectl delete pod`, and the wait for the next one",
+		part: "ovs-vswitchd", least: second, most: second, weight: 1, breaks: true, grace: 5 * second,
+		inject: deleteOpenvSwitch})
 	add(kind{name: upgrade, about: "`helm upgrade` to another build of the image, and back",
 		where: onControlPlane, part: "control plane", least: 120 * second, most: 120 * second, weight: 1,
 		shares: true, inject: upgradeAndBack})
