@@ -123,7 +123,7 @@ func (m *monitoring) frontendsChanged(name string, was, is *cluster.Snapshot) {
 	checked := func(f *cluster.Frontend) bool { return f.HealthCheckNodePort != 0 }
 	own := func(s *cluster.Snapshot) *cluster.Node { return cmp.Or(s.Node(name), &cluster.Node{Name: name}) }
 	node := own(is)
-	if slices.ContainsFunc(c.Gone, checked) || slices.ContainsFunc(c.Come, checked) ||
+	if slices.ContainsFunc(c.Removed, checked) || slices.ContainsFunc(c.Added, checked) ||
 		!slices.Equal(own(was).HostAddresses, node.HostAddresses) {
 		m.healthChecks, m.duplicatePorts = ops.LocalStates(is.Frontends, node)
 	}

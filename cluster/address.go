@@ -18,7 +18,7 @@ func ParseAddr(text string) (netip.Addr, error) {
 
 // ParseHostAddr reads an address that packets from other machines can have as their destination.
 // The Kubernetes API rejects the same addresses for endpoints and externalIPs, except multicast
-// addresses beyond the link.
+// addresses that routers forward.
 func ParseHostAddr(text string) (netip.Addr, error) {
 	a, err := ParseAddr(text)
 	if err != nil {
@@ -32,7 +32,7 @@ func ParseHostAddr(text string) (netip.Addr, error) {
 	return a, nil
 }
 
-// unreachable lists the addresses to which no machine can send through a router, the most specific
+// unreachable lists ranges without an address that other machines can reach, the most specific
 // first.
 var unreachable = []struct {
 	prefix netip.Prefix
@@ -68,7 +68,7 @@ func ComparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits())
 }
 
-// Halves splits a prefix that is not a single address.
+// Halves splits a prefix into the two of half its size. It must not be a single address.
 func Halves(p netip.Prefix) (lower, upper netip.Prefix) {
 	bytes := p.Addr().AsSlice()
 	bytes[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)

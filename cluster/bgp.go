@@ -20,13 +20,14 @@ type Advertisement struct {
 	Status   v1alpha1.BGPAdvertisementStatus
 }
 
-// LabelManagedBy is on the FRRConfigurations that the controller writes, with the value ManagedBy.
+// The FRRConfigurations that the controller writes have the label LabelManagedBy with the value
+// ManagedBy.
 const (
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	ManagedBy      = "hairpin"
 )
 
-// FRRConfiguration is one FRRConfiguration of frr-k8s. Only the controller reads them.
+// FRRConfiguration is one FRRConfiguration of frr-k8s. Only the controller reads these objects.
 type FRRConfiguration struct {
 	Owner  Owner
 	Nodes  Selector

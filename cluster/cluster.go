@@ -57,8 +57,8 @@ type Snapshot struct {
 	Nodes     []*Node
 	Frontends []*Frontend
 	Pods      []*Pod
-	// Starting are Pods that have a node but no address yet, so their labels are known before their
-	// first packet.
+	// Starting are Pods that have a node but no address yet. So their labels are known before they
+	// send their first packet.
 	Starting   []*Pod
 	Namespaces []*Namespace
 	EgressIPs  []*EgressIP
@@ -66,16 +66,16 @@ type Snapshot struct {
 	Pools      []*Pool
 	// LoadBalancers are the Services and EgressIPs that get their addresses from Pools.
 	LoadBalancers []*LoadBalancer
-	// Advertisements are what is announced by BGP, and FRRConfigurations the configuration of FRR.
-	// Only the controller has the latter.
+	// Advertisements select what nodes announce by BGP. FRRConfigurations are the objects from
+	// which frr-k8s configures FRR; only the controller has them.
 	Advertisements    []*Advertisement
 	FRRConfigurations []*FRRConfiguration
 	Problems          []Problem // rejected while parsing
-	// PodsUnread reports that Pods of other nodes are needed but not read yet; Pods has none of
-	// them. Only the controller gets such a Snapshot. It must defer its decisions about Pods.
+	// PodsUnread reports that Pods of all nodes are needed but not read yet, so Pods is incomplete.
+	// Only the controller gets such a Snapshot. It must defer its decisions about Pods.
 	PodsUnread bool
-	// Received is when the oldest change since the previous Snapshot that was read arrived from the
-	// API server. It is zero for Snapshots of manifests.
+	// Received is when the oldest change that this Snapshot has, and the last one read did not
+	// have, arrived from the API server. It is zero for Snapshots of manifests.
 	Received time.Time
 }
 

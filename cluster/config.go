@@ -16,24 +16,26 @@ type Config struct {
 	ServiceCIDRs   []netip.Prefix  // [kubernetes] service-cidrs
 	MTU            int             // [default] mtu: of pods, bytes
 	EncapPort      uint16          // [default] encap-port: UDP port of Geneve
-	// [default] service-engine: EngineOVN or EngineOpenFlow; a node's Gateway has the engine in use
+	// [default] service-engine: EngineOVN or EngineOpenFlow. Gateway.OpenFlow says which one a node
+	// uses.
 	ServiceEngine string
 
 	Gateway   GatewayConfig
 	Conntrack ConntrackConfig
 
-	// Limits of Services' ports and addresses, besides those of the cluster itself.
-	ReservedNodePorts PortRanges // [default] reserved-node-ports: of the nodes' own addresses
-	ExternalIPs       Limit      // [default] external-ip-ranges: of spec.externalIPs
-	LoadBalancerIPs   Limit      // [default] load-balancer-ranges
+	// Services never get ReservedNodePorts at addresses of nodes, nor addresses of the cluster's
+	// own ranges.
+	ReservedNodePorts PortRanges    // [default] reserved-node-ports
+	ExternalIPs       AllowedRanges // [default] external-ip-ranges: for spec.externalIPs
+	LoadBalancerIPs   AllowedRanges // [default] load-balancer-ranges
 	LoadBalancer      LoadBalancerConfig
-	APIServers        []netip.AddrPort // at which this process reaches the API
+	APIServers        []netip.AddrPort // addresses at which this process reaches the API
 
 	JoinSubnets    []netip.Prefix // [gateway] v4-join-subnet, v6-join-subnet
 	TransitSubnets []netip.Prefix // [clustermanager] v4-transit-subnet, v6-transit-subnet
 }
 
-// PortRanges are ports, of any protocol.
+// PortRanges is a list of ranges of ports, for all protocols.
 type PortRanges []PortRange
 
 // PortRange is the ports from First to Last.
@@ -66,27 +68,27 @@ func (r PortRanges) Has(port uint16) bool {
 	return slices.ContainsFunc(r, func(r PortRange) bool { return r.First <= port && port <= r.Last })
 }
 
-// Limit defines which addresses may be requested: all, unless it is Set.
-type Limit struct {
+// AllowedRanges says which addresses Services may request: those in Ranges if it is Set, else all.
+type AllowedRanges struct {
 	Set    bool
 	Ranges []netip.Prefix
 }
 
 // Allows reports whether an address may be requested.
-func (l *Limit) Allows(a netip.Addr) bool {
+func (l *AllowedRanges) Allows(a netip.Addr) bool {
 	return !l.Set || slices.ContainsFunc(l.Ranges, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
 // ConntrackConfig has the settings of the kernel's connection tracking. Zero values keep the
 // machine's own.
 type ConntrackConfig struct {
-	Cores          int           // of this machine
-	MaxPerCore     int           // [default] conntrack-max-per-core: entries
-	Min            int           // [default] conntrack-min: entries, whatever the number of cores
+	Cores          int           // number of CPU cores of this machine
+	MaxPerCore     int           // [default] conntrack-max-per-core: number of entries
+	Min            int           // [default] conntrack-min: smallest value of Max
 	TCPEstablished time.Duration // [default] conntrack-tcp-timeout-established
 	TCPCloseWait   time.Duration // [default] conntrack-tcp-timeout-close-wait
-	TCPLiberal     bool          // [default] conntrack-tcp-be-liberal: packets out of window are not invalid
-	PodsMax        int           // [default] conntrack-pods-max: entries of a zone of pods, userspace datapath; 0 = any
+	TCPLiberal     bool          // [default] conntrack-tcp-be-liberal: out-of-window packets are valid
+	PodsMax        int           // [default] conntrack-pods-max: entries of a zone (userspace datapath); 0 = no limit
 }
 
 // Max returns the largest number of entries; 0 = keep the machine's value.
@@ -99,16 +101,16 @@ func (c *ConntrackConfig) Max() int {
 
 // GatewayConfig is the section [gateway].
 type GatewayConfig struct {
-	Mode              string         // mode: the name of a Mode
-	Interface         string         // interface: the gateway bridge; empty = br-ex
-	NextHops          []netip.Addr   // next-hop: overrides the host's default gateways
-	MasqueradeSubnets []netip.Prefix // v4-masquerade-subnet, v6-masquerade-subnet
-	NodePort          bool           // nodeport: serve NodePorts at all
-	NodePorts         NodePortOn     // nodeport-addresses: on which of the node's addresses
-	NodePortPath      string         // nodeport-path: PathNFT or PathRedirect; a node's Gateway has the one in use
-	NodeLocal         string         // node-local: LocalPolicy or LocalDGP; a node's Gateway has the one in use
-	NodeLocalSubnets  []netip.Prefix // v4-node-local-subnet, v6-node-local-subnet
-	Advertise         []netip.Addr   // advertise-address: the gateway bridge's own addresses in mode detached
+	Mode              string            // mode: the name of a Mode
+	Interface         string            // interface: the gateway bridge; empty = br-ex
+	NextHops          []netip.Addr      // next-hop: overrides the host's default gateways
+	MasqueradeSubnets []netip.Prefix    // v4-masquerade-subnet, v6-masquerade-subnet
+	NodePort          bool              // nodeport: whether NodePorts are served
+	NodePorts         NodePortAddresses // nodeport-addresses: on which of the node's addresses
+	NodePortPath      string            // nodeport-path: PathNFT or PathRedirect; Gateway.Redirect: in use on a node
+	NodeLocal         string            // node-local: LocalPolicy or LocalDGP; Gateway.NodeLocal: in use on a node
+	NodeLocalSubnets  []netip.Prefix    // v4-node-local-subnet, v6-node-local-subnet
+	Advertise         []netip.Addr      // advertise-address: the gateway bridge's own addresses in mode detached
 }
 
 // Service engines (docs/user/services.md).
@@ -119,7 +121,7 @@ const (
 
 // Paths of NodePort traffic from the host's links to the gateway router.
 const (
-	PathNFT      = "nft"      // the host's stack
+	PathNFT      = "nft"      // DNAT by nft and the host's routes
 	PathRedirect = "redirect" // eBPF programs, where possible
 )
 
@@ -129,25 +131,26 @@ const (
 	LocalDGP    = "dgp"    // by the management port; to endpoints on the host itself, by a distributed gateway port
 )
 
-// NodePortOn defines on which of a node's addresses NodePorts are served: all, if it is zero.
-type NodePortOn struct {
+// NodePortAddresses says on which addresses of a node NodePorts are served. Zero: on all.
+type NodePortAddresses struct {
 	Primary bool           // the Node's InternalIPs
-	Ranges  []netip.Prefix // those within these ranges
+	Ranges  []netip.Prefix // addresses within these ranges
 }
 
 // All reports whether NodePorts are served on every address.
-func (n NodePortOn) All() bool { return !n.Primary && len(n.Ranges) == 0 }
+func (n NodePortAddresses) All() bool { return !n.Primary && len(n.Ranges) == 0 }
 
-// ClusterSubnet is a range of pod addresses and the prefix length of each node's part.
+// ClusterSubnet is a range of pod addresses and the prefix length of the subnet that each node
+// gets.
 type ClusterSubnet struct {
 	CIDR       netip.Prefix
 	HostLength int
 }
 
-// DefaultConfig returns the documents' addresses: pods 10.244.0.0/16 and fd00:10:244::/48, Services
-// 10.96.0.0/16 and fd00:10:96::/112, masquerade 169.254.169.0/29 and fd69::/125, join 100.64.0.0/16
-// and fd98::/64, transit 100.88.0.0/16 and fd97::/64, a detached gateway bridge 10.44.0.0 and
-// fd00:10:44::.
+// DefaultConfig returns the default of every option, with these addresses: pods 10.244.0.0/16 and
+// fd00:10:244::/48, Services 10.96.0.0/16 and fd00:10:96::/112, masquerade 169.254.169.0/29 and
+// fd69::/125, join 100.64.0.0/16 and fd98::/64, transit 100.88.0.0/16 and fd97::/64, a detached
+// gateway bridge 10.44.0.0 and fd00:10:44::.
 func DefaultConfig() Config {
 	p := netip.MustParsePrefix
 	return Config{

@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Documents yields the `---`-separated documents of a text of manifests. It ends after an error.
+// Documents yields the YAML documents of a file of manifests, which lines of `---` separate. It
+// ends after an error.
 func Documents(text []byte) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		for r := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {

@@ -19,42 +19,43 @@ type EgressIP struct {
 	Allocated  []netip.Addr // of a LoadBalancerPool
 	Namespaces Selector
 	Pods       Selector // of these Namespaces
-	// Nodes selects the nodes that may carry the addresses; nil: those with LabelEgressAssignable.
+	// Nodes selects the nodes that may have the addresses; nil: those with LabelEgressAssignable.
 	Nodes *Selector
 	// Destinations are those to which pods leave with the addresses; nil: all outside of the
-	// cluster. To Excluded they leave with the node's address. Both are sorted, none within
-	// another.
+	// cluster. To Excluded they leave with the node's address. Both lists are sorted, and no prefix
+	// is within another of the same list.
 	Destinations, Excluded []netip.Prefix
-	// Releases reports that an unreachable node loses an address also if no other node can have
-	// one.
+	// Releases reports that an unreachable node loses its address even if no other node can have
+	// one. Otherwise it keeps the address until another node can.
 	Releases bool
 
 	// Assigned is the status: which node has which address. Sorted, at most once per address.
 	Assigned []Assignment
-	// Previous are nodes that announced a load balancer address before, and may have open
-	// connections to it, by the status of the pool. Sorted.
+	// Previous are nodes that announced a load balancer address before and may have open
+	// connections to it, according to the status of the pool. Sorted.
 	Previous []Assignment
-	// Moving are addresses that move between two live nodes: both translate for a time. So does the
-	// previous node of an address that moves to no node (To is empty). A load balancer address
-	// moves from every node that may have open connections to it. Only an agent sets it.
+	// Moving are addresses that move between two live nodes: both do SNAT for a time. The previous
+	// node of an address that moves to no node (To is empty) does, too. A load balancer address has
+	// one Move for each node that may have open connections to it. Only an agent sets Moving.
 	Moving     []Move
 	Conditions []metav1.Condition
-	// Claimed are addresses at which an older Service is served.
+	// Claimed are those of Addresses at which an older Service is served. No pods leave with them.
 	Claimed []Claim
-	// Service is set if an EgressService requests it.
+	// Service is set if this EgressIP was made from an EgressService, or for a load balancer
+	// address.
 	Service *EgressService
-	// Routed select the nodes that announce its addresses by BGP: there, an address need not be in
-	// a network of a node.
+	// Routed select the nodes that announce the addresses by BGP. On these, an address need not be
+	// in a network of the node.
 	Routed []Selector
 }
 
-// Claim names the object that has an address.
+// Claim says which object an address belongs to.
 type Claim struct {
 	Address netip.Addr
 	By      Owner
 }
 
-// Assignment is an egress address and the node that carries it.
+// Assignment is an egress address and the node that has it.
 type Assignment struct {
 	Address netip.Addr
 	Node    string
@@ -68,22 +69,24 @@ const ForwardTime = 5 * time.Minute
 type Move struct {
 	Address  netip.Addr
 	From, To string
-	// Early reports that pods are not routed to the new node yet, nor will be in a moment: its OVN
-	// may not translate yet. Of a load balancer address, it reports that the new node may not know
-	// yet which nodes had the address, and would answer a packet of their connections with a reset.
+	// Early reports that OVN of the new node may not do SNAT yet. Until it does, and shortly after,
+	// pods are not routed to the new node. For a load balancer address, Early reports that the new
+	// node may not know yet which nodes had the address. It would answer a packet of their
+	// connections with a TCP reset.
 	Early bool
-	// Lost reports that From seems dead. Nothing of a load balancer address is forwarded to it.
+	// Lost reports that From seems dead. Packets to a load balancer address are not forwarded to
+	// it.
 	Lost bool
 }
 
-// Compare orders by address and node.
+// Compare orders assignments by address and node.
 func (a Assignment) Compare(b Assignment) int {
 	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Node, b.Node))
 }
 
-// Older orders EgressIPs by precedence for pods and addresses: an EgressService's before an
-// EgressIP, as in OVN-Kubernetes, then by age, then by name.
-func (e *EgressIP) Older(f *EgressIP) int {
+// ComparePrecedence orders EgressIPs by precedence for pods and addresses: an EgressService's
+// before an EgressIP, as in OVN-Kubernetes, then by age, then by name.
+func (e *EgressIP) ComparePrecedence(f *EgressIP) int {
 	rank := func(x *EgressIP) int {
 		if x.Service != nil && !x.Service.Ended {
 			return 0
@@ -93,20 +96,20 @@ func (e *EgressIP) Older(f *EgressIP) int {
 	return cmp.Or(cmp.Compare(rank(e), rank(f)), e.Created.Compare(f.Created), e.Owner.Compare(f.Owner))
 }
 
-// Serves reports whether a destination outside of the cluster is one to which pods leave with the
-// addresses.
+// Serves reports whether pods leave with the addresses when they send to a, an address outside of
+// the cluster.
 func (e *EgressIP) Serves(a netip.Addr) bool {
 	has := func(p netip.Prefix) bool { return p.Contains(a) }
 	return (e.Destinations == nil || slices.ContainsFunc(e.Destinations, has)) && !slices.ContainsFunc(e.Excluded, has)
 }
 
-// ServesFamily reports whether the EgressIP has destinations of a family.
+// ServesFamily reports whether pods leave with the addresses to any destination of a family.
 func (e *EgressIP) ServesFamily(f Family) bool {
 	return e.Destinations == nil || slices.ContainsFunc(e.Destinations,
 		func(p netip.Prefix) bool { return FamilyOf(p.Addr()) == f })
 }
 
-// NodeOf returns the node that has an address of an EgressIP; empty if none has.
+// NodeOf returns the node that has an address of the EgressIP; empty if none has.
 func (e *EgressIP) NodeOf(a netip.Addr) string {
 	for _, x := range e.Assigned {
 		if x.Address == a {
@@ -116,7 +119,8 @@ func (e *EgressIP) NodeOf(a netip.Addr) string {
 	return ""
 }
 
-// CarriedBy reports whether a node must answer for an address: for a moving address, the new node.
+// CarriedBy reports whether a node must answer ARP requests and neighbor solicitations for an
+// address: the node that has it, or the new node of an address that moves.
 func (e *EgressIP) CarriedBy(node string, a netip.Addr) bool {
 	for _, m := range e.Moving {
 		if m.Address == a {

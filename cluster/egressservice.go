@@ -5,49 +5,49 @@ import (
 	"slices"
 )
 
-// Announced is what a node needs for announcing addresses of a LoadBalancerPool.
-type Announced struct {
+// Announcement has the facts that a node needs to announce addresses of a LoadBalancerPool.
+type Announcement struct {
 	// Message is the controller's reason why no node announces an address; empty if one does.
 	Message string
 	// SkipsExcluded reports that nodes with the label corev1.LabelNodeExcludeBalancers do not
-	// count: there are others, and the pool does not select nodes.
+	// announce: there are other nodes, and the pool does not select nodes.
 	SkipsExcluded bool
 }
 
 // OnlyAnnounced reports whether a node only announces the addresses, and no pods leave with them.
 func (e *EgressIP) OnlyAnnounced() bool { return e.Service != nil && e.Service.Announced != nil }
 
-// LabelEgressHost, followed by "NAMESPACE-NAME" of an EgressService, is a label of its host by
-// which a load balancer's announcer can select it.
+// LabelEgressHost, followed by "NAMESPACE-NAME" of an EgressService, is a label of the node that is
+// its host. By this label, a program that announces load balancer addresses can select the node.
 const LabelEgressHost = "egress-service.k8s.ovn.org/"
 
 // EgressService turns a Service's load balancer addresses and endpoints into an EgressIP. All its
 // addresses are on one node, and it takes precedence over other EgressIPs that select its pods.
 type EgressService struct {
-	Network   bool         // sourceIPBy Network: the pods leave as if no EgressIP selected them
+	Network   bool         // sourceIPBy: Network: the pods leave as if no EgressIP selected them
 	Nodes     Selector     // candidates for the host
 	Endpoints []netip.Addr // of pods of its namespace; sorted
 	// OnlyOn are the nodes with endpoints, sorted, if only those serve external clients; nil: all
 	// nodes do.
 	OnlyOn []string
 	Host   string // as in the status
-	Ended  bool   // it was deleted, and its host still translates; only an agent sets it
+	Ended  bool   // it was deleted, and its host still does SNAT; only an agent sets it
 	// Table is the VRF or route table of the host by which the packets leave, as in spec.network;
 	// empty: none.
 	Table string
-	// ClusterIPs are the Service's, with a Table only. Replies to clients that the host translated
-	// have them as source.
+	// ClusterIPs are those of the Service, only if Table is set. Replies to clients have them as
+	// source, if the host did DNAT.
 	ClusterIPs []netip.Addr
 	// Announced is set if there is no EgressService: no pods leave with the addresses, a node only
 	// announces them.
-	Announced *Announced
+	Announced *Announcement
 }
 
 // ByTable reports whether the pods of an EgressIP leave by a route table of the host (spec.network
 // of an EgressService).
 func (e *EgressIP) ByTable() bool { return e.Service != nil && e.Service.Table != "" }
 
-// MayBeOn reports whether a node may carry addresses of an EgressIP, if it is alive.
+// MayBeOn reports whether a node may have addresses of the EgressIP, if the node is alive.
 func (e *EgressIP) MayBeOn(n *Node) bool {
 	switch x := e.Service; {
 	case x == nil && e.Nodes != nil:
@@ -63,13 +63,13 @@ func (e *EgressIP) MayBeOn(n *Node) bool {
 	}
 }
 
-// MayCarry reports whether a node may carry an egress address, if it is alive.
+// MayCarry reports whether a node may have an address of any EgressIP, if the node is alive.
 func (s *Snapshot) MayCarry(n *Node) bool {
 	return slices.ContainsFunc(s.EgressIPs, func(e *EgressIP) bool { return e.MayBeOn(n) })
 }
 
-// Selects reports whether an EgressIP selects a Pod, of a Namespace with these labels. Another
-// EgressIP may still take precedence.
+// Selects reports whether the EgressIP selects a Pod, of a Namespace with these labels. Another
+// EgressIP that selects the Pod may have precedence.
 func (e *EgressIP) Selects(p *Pod, namespace map[string]string) bool {
 	if e.Service == nil {
 		return e.Pods.Matches(p.Labels) && e.Namespaces.Matches(namespace)
@@ -80,9 +80,9 @@ func (e *EgressIP) Selects(p *Pod, namespace map[string]string) bool {
 	})
 }
 
-// Word returns the name of an EgressIP for messages: its own, or the EgressService's,
+// DisplayName returns the name of an EgressIP for messages: its own, or the EgressService's,
 // "default/web", or the Service's, "Service/default/web".
-func (e *EgressIP) Word() string {
+func (e *EgressIP) DisplayName() string {
 	switch {
 	case e.Service == nil:
 		return e.Owner.Name
@@ -92,9 +92,9 @@ func (e *EgressIP) Word() string {
 	return e.Owner.Namespace + "/" + e.Owner.Name
 }
 
-// NetworkFor is NetworkOf for an address of an EgressIP. A load balancer's address, and one that
-// the node announces by BGP, may belong to no network, because routers route it to the nodes: then
-// it is on the network of the node's own address.
+// NetworkFor returns the network in which a node has an address of the EgressIP: that of NetworkOf.
+// A load balancer address, and one that the node announces by BGP, may belong to no network,
+// because routers have routes for it. Such an address is on the network of the node's own address.
 func (e *EgressIP) NetworkFor(n *Node, networks []Network, a netip.Addr) (Network, bool) {
 	x, ok := NetworkOf(networks, a)
 	if ok || e.Service == nil && !slices.ContainsFunc(e.Routed,

@@ -11,11 +11,11 @@ type HostLink struct {
 	Name      string
 	Index     int // the interface index in the kernel
 	MAC       MAC // zero = none
-	Table     int // route table of the VRF that the link belongs to; 0 = none
+	Table     int // number of the route table of the link's VRF; 0 = no VRF
 	MTU       int // bytes; 0 = unknown
 	Addresses []netip.Prefix
-	// Routes are those by this link in the main table or the VRF's, without those of its own
-	// networks. If there are very many, only some are listed.
+	// Routes are the routes by this link in the main table, or in that of its VRF, except those to
+	// its own networks. If there are very many, only some are listed.
 	Routes []HostRoute
 }
 
@@ -27,6 +27,6 @@ type HostRoute struct {
 
 // IsLinkName reports whether the kernel accepts a name for a link.
 func IsLinkName(s string) bool {
-	const longest = 15 // IFNAMSIZ, without the zero
+	const longest = 15 // bytes: IFNAMSIZ without the final zero
 	return s != "" && len(s) <= longest && s != "." && s != ".." && !strings.ContainsAny(s, " \t\n\v\f\r/:\"\x00")
 }

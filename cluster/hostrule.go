@@ -12,10 +12,10 @@ type HostRule struct {
 	Not      bool         `json:"not,omitempty"`
 	From     netip.Prefix `json:"from,omitzero"` // zero = all
 	To       netip.Prefix `json:"to,omitzero"`   // zero = all
-	In       string       `json:"iif,omitempty"` // "lo": of the host itself
+	In       string       `json:"iif,omitempty"` // "lo": packets that the host sends
 	Mark     uint32       `json:"fwmark,omitempty"`
 	Mask     uint32       `json:"fwmask,omitempty"` // 0 = any mark
-	More     bool         `json:"more,omitempty"`   // it has more conditions, another action or more routes than listed
+	More     bool         `json:"more,omitempty"`   // with conditions, an action or routes that no field has
 	Refuse   bool         `json:"refuse,omitempty"` // unreachable, blackhole or prohibit, in place of a table
 	Table    int          `json:"lookup,omitempty"`
 	// Length is the shortest prefix of routes that are used: suppress_prefixlength + 1; 0 = all.
@@ -30,7 +30,7 @@ type TableRoute struct {
 	Dev string       `json:"dev"`
 }
 
-// Largest number of rules in an annotation, and of routes of the table of each.
+// Limits of what is published of a node: rules in an annotation, and routes of the table of a rule.
 const (
 	MaxHostRules   = 32
 	MaxTableRoutes = 16
@@ -42,9 +42,9 @@ func (r *HostRule) Matches(src, dst netip.Addr, mark uint32, in string) bool {
 	if r.IPv6 != dst.Is6() {
 		return false
 	}
-	is := (!r.From.IsValid() || r.From.Contains(src)) && (!r.To.IsValid() || r.To.Contains(dst)) &&
+	matches := (!r.From.IsValid() || r.From.Contains(src)) && (!r.To.IsValid() || r.To.Contains(dst)) &&
 		(r.In == "" || r.In == in) && mark&r.Mask == r.Mark
-	return is != r.Not
+	return matches != r.Not
 }
 
 // String returns the rule as `ip rule` lists it.

@@ -14,7 +14,7 @@ import (
 
 // LoadBalancerConfig defines which Services get addresses of LoadBalancerPools.
 type LoadBalancerConfig struct {
-	Class   string // [default] load-balancer-class: their spec.loadBalancerClass
+	Class   string // [default] load-balancer-class: those with this spec.loadBalancerClass
 	Default bool   // [default] load-balancer-default: also those without a class
 }
 
@@ -25,20 +25,22 @@ type LoadBalancer struct {
 	UID     string
 	Created time.Time
 	Labels  map[string]string
-	Pool    string // the name of the only pool; empty: those that select the Service
-	// Families are those of its cluster IPs, in their order. With Prefers, one is enough.
+	Pool    string // the only pool that it may use; empty: all pools that select the Service
+	// Families are those of its cluster IPs, in their order. It needs an address of each, or with
+	// Prefers of at least one.
 	Families []Family
 	Prefers  bool
-	// Requested are addresses that it must have, at most one per family.
+	// Requested are the only addresses that it may get, at most one per family.
 	Requested []netip.Addr
-	// Sharing is its key for sharing an address with other Services; empty: it shares none.
+	// Sharing is a key: Services with the same key may share an address. Empty: it shares none.
 	Sharing string
 	Ports   []LoadBalancerPort // sorted
 	Local   bool               // externalTrafficPolicy: Local
-	// Ingress are the addresses in its status. With Foreign, the status has something else, too.
+	// Ingress are the addresses in its status. Foreign reports that the status also has items that
+	// Hairpin does not write, such as host names.
 	Ingress   []netip.Addr
 	Foreign   bool
-	Recorded  []IngressPort    // sorted
+	Recorded  []IngressPort    // ports in its status, sorted
 	Condition metav1.Condition // of the type that ConditionType returns; empty if there is none
 }
 
@@ -54,7 +56,7 @@ func (p LoadBalancerPort) Compare(q LoadBalancerPort) int {
 }
 
 // IngressPort is the record of a port at an address, in status.loadBalancer.ingress. With an Error,
-// the port is not served there. An address without records has all ports.
+// the port is not served there. At an address without records, all ports are served.
 type IngressPort struct {
 	Address netip.Addr
 	LoadBalancerPort
@@ -70,8 +72,8 @@ func (r IngressPort) Compare(q IngressPort) int {
 		cmp.Compare(r.Error, q.Error))
 }
 
-// Recorded reports whether records say that a port is served at an address.
-func Recorded(sorted []IngressPort, a netip.Addr, x LoadBalancerPort) bool {
+// IsRecorded reports whether records say that a port is served at an address.
+func IsRecorded(sorted []IngressPort, a netip.Addr, x LoadBalancerPort) bool {
 	_, found := slices.BinarySearchFunc(sorted, IngressPort{a, x, ""}, IngressPort.Compare)
 	return found
 }
@@ -83,12 +85,12 @@ func HasRecords(sorted []IngressPort, a netip.Addr) bool {
 	return found
 }
 
-// Older orders LoadBalancers by precedence for addresses.
-func (l *LoadBalancer) Older(m *LoadBalancer) int {
+// CompareAge orders LoadBalancers by precedence for addresses: the older first.
+func (l *LoadBalancer) CompareAge(m *LoadBalancer) int {
 	return cmp.Or(l.Created.Compare(m.Created), cmp.Compare(l.UID, m.UID), l.Owner.Compare(m.Owner))
 }
 
-// ConditionType is the type of the condition about the addresses.
+// ConditionType returns the type of the condition about the addresses.
 func (l *LoadBalancer) ConditionType() string {
 	if l.Pool != "" {
 		return v1.ConditionAllocated

@@ -20,7 +20,8 @@ type Mode struct {
 
 	// Uplink: the gateway bridge has the node's uplink, and with it the node's address, its default
 	// gateways and the tunnels of a userspace datapath. Otherwise these are the host's, the bridge
-	// has its own address, and the host routes packets of the gateway router that leave the node.
+	// has an address of its own, and the host routes packets of the gateway router that leave the
+	// node.
 	Uplink bool
 	// PodsByHost: pods leave by the management port and the host's routes, and the host's nft does
 	// SNAT. Otherwise the gateway router does both.
@@ -29,9 +30,9 @@ type Mode struct {
 	// gateway bridge direct them to the gateway router. Then PodsByHost must be false: under policy
 	// Local, an endpoint's reply must pass the NAT that the request passed.
 	ClientsByHost bool
-	// ServicesByHost: the host's routes and firewall apply to packets from Services to endpoints
-	// that are not pods, wherever these are. Otherwise the gateway router's routes apply, if it has
-	// a default gateway.
+	// ServicesByHost: the host's routes and firewall apply to packets of Services to endpoints that
+	// are not pods, on any machine. Otherwise the gateway router's routes apply, if it has a
+	// default gateway.
 	ServicesByHost bool
 }
 
@@ -45,7 +46,7 @@ var modes = []Mode{
 // Modes returns all gateway modes, the default first.
 func Modes() []Mode { return slices.Clone(modes) }
 
-// ModeNames returns their names.
+// ModeNames returns the names of all gateway modes, the default first.
 func ModeNames() []string {
 	var names []string
 	for _, m := range modes {
@@ -62,7 +63,7 @@ func ModeNamed(name string) Mode {
 	return modes[0]
 }
 
-// ModeOf returns a node's mode: the one that the node publishes, else the configured one.
+// ModeOf returns a node's mode: the one that the node publishes, or else the configured one.
 func (c *Config) ModeOf(n *Node) Mode { return ModeNamed(cmp.Or(n.Gateway.Mode, c.Gateway.Mode)) }
 
 // DistributedPort reports whether nodes have a distributed gateway port. With EngineOpenFlow the

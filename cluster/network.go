@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// Network is a network of a host, by its prefix.
+// Network is a network to which a host is connected.
 type Network struct {
 	Prefix  netip.Prefix
-	Primary bool      // of the gateway bridge
-	Link    *HostLink // of another network; nil if the node's links are not known
+	Primary bool      // the gateway bridge is connected to it
+	Link    *HostLink // else the link that is; nil if the node's links are not known
 }
 
 // Networks returns the networks of a host, the longest prefix first; of equal prefixes, that of the
-// gateway bridge first. Single addresses have no network.
+// gateway bridge first. An address with full prefix length has no network.
 func (n *Node) Networks(config *Config) []Network {
 	var list []Network
 	add := func(p netip.Prefix, primary bool, link *HostLink) {
@@ -43,7 +43,7 @@ func (n *Node) Networks(config *Config) []Network {
 	return list
 }
 
-// NetworkOf returns the network in list that an address belongs to.
+// NetworkOf returns the first network in list that contains an address.
 func NetworkOf(list []Network, a netip.Addr) (Network, bool) {
 	for _, n := range list {
 		if n.Prefix.Contains(a) {

@@ -16,7 +16,7 @@ const LabelEgressAssignable = "k8s.ovn.org/egress-assignable"
 type Node struct {
 	Name string
 	UID  string // distinguishes a Node from a later one of the same name
-	// Created orders nodes: if two claim the same, the older node has it.
+	// Created orders nodes: if two have the same ID or address, the older one is accepted.
 	Created time.Time
 	// ID is the cluster-wide small number of the node (annotation k8s.ovn.org/node-id), 1 to 32767,
 	// assigned by the controller; 0 while it has none. Tunnel keys, join and transit addresses are
@@ -35,17 +35,17 @@ type Node struct {
 	// k8s.ovn.org/host-links); nil if they are not known.
 	Links    []HostLink
 	Rules    []HostRule     // not Hairpin's, by priority (annotation k8s.ovn.org/host-rules)
-	Tables   []RouteTable   // that EgressServices name and the host has; only its own agent knows them
+	Tables   []RouteTable   // named by EgressServices; only the node's own agent knows them
 	PodCIDRs []netip.Prefix // spec.podCIDRs, at most one per family, IPv4 first
-	// HostPorts are ports in use that no Service gets at Addresses.
+	// HostPorts are ports in use: no Service gets them at Addresses.
 	HostPorts HostPorts
 	Gateway   Gateway
 	Zone      string // label topology.kubernetes.io/zone
 	// Leaving reports that the Node is being deleted, or will be soon (taint
 	// ToBeDeletedByClusterAutoscaler): load balancers must not send it new connections (KEP-3836).
 	Leaving bool
-	// NetworkUnavailable is the status of that condition, "True" or "False"; empty if there is
-	// none.
+	// NetworkUnavailable is the status of the condition NetworkUnavailable, "True" or "False";
+	// empty if there is none.
 	NetworkUnavailable string
 	Egress             NodeEgress
 }
@@ -53,9 +53,9 @@ type Node struct {
 // NodeOwner returns the Owner of the Node of that name.
 func NodeOwner(name string) Owner { return Owner{Kind: "Node", Name: name} }
 
-// Older orders nodes by precedence for what both claim: the older first, then the one with the
-// lower UID.
-func (n *Node) Older(m *Node) int {
+// CompareAge orders nodes by precedence for IDs and addresses: the older first, then the one with
+// the lower UID.
+func (n *Node) CompareAge(m *Node) int {
 	return cmp.Or(n.Created.Compare(m.Created), cmp.Compare(n.UID, m.UID), cmp.Compare(n.Name, m.Name))
 }
 
@@ -69,9 +69,9 @@ func (n *Node) Address(f Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// GatewayAddress returns the address of a family on the gateway bridge: the InternalIP, which other
-// addresses do not replace when a router advertises a prefix, or else the first. Without one it is
-// the zero Prefix.
+// GatewayAddress returns the address of a family on the gateway bridge, or the zero Prefix. Of
+// several, it is the InternalIP: a router may advertise prefixes at any time, and then the bridge
+// has further addresses. If none is the InternalIP, it is the first one.
 func (n *Node) GatewayAddress(f Family) netip.Prefix {
 	own := n.Address(f)
 	for _, p := range n.Gateway.Addresses {
@@ -102,8 +102,8 @@ func (n *Node) HasAddress(a netip.Addr) bool {
 	return false
 }
 
-// HostOnly reports whether an address is valid only on the host that has it, and identifies no node
-// to others. These are IPv4 link-local addresses, such as that of NodeLocal DNSCache.
+// HostOnly reports whether an address is valid only on the host that has it, so that it identifies
+// no node. These are IPv4 link-local addresses, such as that of NodeLocal DNSCache.
 func HostOnly(a netip.Addr) bool { return a.Is4() && a.IsLinkLocalUnicast() }
 
 // HasEndpoint reports whether an endpoint is on the node. An endpoint without a node name is on the
@@ -116,26 +116,23 @@ func (n *Node) HasEndpoint(b *Backend) bool {
 // agent detects it on the host and publishes it, so that all other readers, and `hairpin plan` on
 // another machine, use the same values.
 type Gateway struct {
-	Mode      string         // the name of a Mode; empty = that of Config.Gateway.Mode
+	Mode      string         // the name of a Mode; empty = Config.Gateway.Mode
 	Bridge    string         // the Open vSwitch bridge, such as br-ex
 	Uplink    string         // the bridge's port to the external network, such as eth0; empty when detached
-	Device    string         // when detached: the host's link with the node's address, such as eth0 or wlan0
+	Device    string         // when detached: the host's link that has the node's address, such as eth0
 	DeviceMAC MAC            // of Device; zero = none, or not known
 	MAC       MAC            // of the bridge's LOCAL port and of the gateway router's external port
-	Addresses []netip.Prefix // on the bridge, IPv4 first; when detached the bridge's own, unknown outside the node
+	Addresses []netip.Prefix // of the bridge, IPv4 first; when detached, other nodes do not know them
 	NextHops  []netip.Addr   // default gateways, IPv4 first; may be empty
 	// NextHopMACs are the MACs of NextHops, and of the next hops of other routes through the
 	// bridge, from the host's neighbor table. Nil: no agent has read it, as in a manifest.
 	NextHopMACs map[netip.Addr]MAC
-	OnLink      []netip.Prefix // networks that the host reaches through the bridge without a router, sorted
+	OnLink      []netip.Prefix // networks that the host reaches by the bridge without a router, sorted
 	MTU         int            // of Uplink or Device, bytes; 0 = unknown
 	Userspace   bool           // the bridge uses the userspace (netdev) datapath
-	// the host's path to Services is the management port, with a distributed gateway port
-	// (LocalDGP)
-	NodeLocal bool
-	// pods are on claims.ServiceBridge, and Services are flows and groups of it (EngineOpenFlow)
-	OpenFlow bool
-	Redirect bool // eBPF programs redirect NodePort traffic from the host's links to the gateway router
+	NodeLocal   bool           // LocalDGP is in use; it is not with OpenFlow
+	OpenFlow    bool           // EngineOpenFlow is in use; otherwise EngineOVN
+	Redirect    bool           // PathRedirect is in use
 }
 
 // NodeEgress has the facts about a Node that matter only for carrying egress addresses.
@@ -143,7 +140,7 @@ type NodeEgress struct {
 	Assignable bool              // label LabelEgressAssignable
 	Ready      bool              // condition Ready is True, or kubelet shuts the node down
 	Labels     map[string]string // EgressIPs, EgressServices and pools select nodes by them
-	Leaving    bool              // cordoned, drained, shut down or deleted: addresses must move away first
+	Leaving    bool              // cordoned, drained, shut down or deleted: addresses move to other nodes
 }
 
 // Excluded reports whether the node has the label by which load balancers skip it.

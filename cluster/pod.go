@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// Pod is one Pod with addresses of the pod network. Host-network, finished and unscheduled pods
-// have none.
+// Pod is one Pod with addresses of the pod network. Pods in the host's network, finished and
+// unscheduled ones have no such addresses.
 type Pod struct {
-	Owner Owner
-	UID   string
-	Node  string
-	IPs   []netip.Addr // at most one per family, IPv4 first
-	MAC   MAC
-	// Labels are the Pod's; EgressIPs and Policies select by them.
-	Labels map[string]string
-	// Ports are the named ports of its containers, sorted by name and protocol; of several equal
-	// ones, the first. Policies refer to them.
+	Owner  Owner
+	UID    string
+	Node   string
+	IPs    []netip.Addr // at most one per family, IPv4 first
+	MAC    MAC
+	Labels map[string]string // EgressIPs and Policies select Pods by them
+	// Ports are the named ports of its containers, sorted by name and protocol. Of several with the
+	// same name and protocol, only the first is listed. Policies refer to them by name.
 	Ports []PodPort
-	// Extra are addresses, besides its own, that it may send from.
+	// RequestedExtra are further addresses that it requests by an annotation, and Extra those among
+	// them that it may use.
 	Extra          []netip.Addr
-	RequestedExtra []netip.Addr // requested as Extra
+	RequestedExtra []netip.Addr
 	// Unread reports that the Pod's object is not known, so neither are its Labels and Ports. A
 	// policy may select it. Only an agent sets it, for pods of its own node.
 	Unread bool
@@ -39,8 +39,8 @@ type PodPort struct {
 // LogicalPort is the name of the pod's OVN port and of its Open vSwitch iface-id: "namespace_name".
 func (p *Pod) LogicalPort() string { return p.Owner.Namespace + "_" + p.Owner.Name }
 
-// PortVersion is the iface-id-ver of the pod's OVN port and of its Open vSwitch interface: its
-// addresses. OVN binds the two only when both are equal.
+// PortVersion is the iface-id-ver of the pod's OVN port and of its Open vSwitch interface: the
+// pod's addresses. OVN binds the port to the interface only if both have the same iface-id-ver.
 func (p *Pod) PortVersion() string {
 	var text []string
 	for _, ip := range p.IPs {
@@ -53,7 +53,7 @@ func (p *Pod) PortVersion() string {
 type Namespace struct {
 	Name        string
 	Labels      map[string]string
-	ExtraRanges []netip.Prefix // of extra addresses that its Pods may have
+	ExtraRanges []netip.Prefix // its Pods may have extra addresses in these ranges
 }
 
 // NamespaceOwner returns the Owner of the Namespace of that name.

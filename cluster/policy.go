@@ -95,11 +95,11 @@ func (s *PodSelector) In(namespace *Namespace) bool {
 	return s.Namespaces.Matches(namespace.Labels)
 }
 
-// PolicyPort is one item of a PolicyRule's list of ports. It compares with the port of the pod,
-// after the translation of a Service.
+// PolicyPort is one item of a PolicyRule's list of ports. It is compared with the destination port
+// after DNAT of a Service: that of the pod.
 type PolicyPort struct {
 	Protocol Protocol
-	Name     string // of a container port, resolved for each pod; empty: a number
-	// First and Last are the range of numbers; 0 and 65535: all ports of the protocol.
+	Name     string // of a container port, resolved for each pod; empty: First and Last
+	// First and Last are the range of port numbers. 0 and 65535: all ports of the protocol.
 	First, Last uint16
 }

@@ -19,18 +19,18 @@ type Pool struct {
 	Generation int64
 	Labels     map[string]string
 	Ranges     []AddressRange // as in the spec, without rejected ones
-	// NodeAddresses reports that the pool has no Ranges, but the addresses of Nodes. Services may
-	// have Ports there.
+	// NodeAddresses reports that the pool has no Ranges. Its addresses are those of Nodes, where
+	// Services may have the ports in Ports.
 	NodeAddresses bool
 	Ports         PortRanges
 	Namespaces    Selector
 	Services      Selector // in these Namespaces
-	Nodes         Selector // that may announce Ranges, or that have the NodeAddresses
+	Nodes         Selector // that may announce addresses of Ranges; with NodeAddresses, that have them
 	Status        v1alpha1.LoadBalancerPoolStatus
 }
 
-// Selects reports whether a Service may have addresses of the pool, in a Namespace with these
-// labels, or an EgressIP.
+// Selects reports whether a LoadBalancer may have addresses of the pool. namespace has the labels
+// of its Namespace.
 func (p *Pool) Selects(l *LoadBalancer, namespace map[string]string) bool {
 	if l.Pool != "" {
 		return l.Pool == p.Owner.Name
@@ -54,8 +54,8 @@ func (s *Snapshot) NodePoolPorts() (list PortRanges) {
 	return slices.Compact(list)
 }
 
-// Older orders pools: of two with the same address, the older has it.
-func (p *Pool) Older(q *Pool) int {
+// CompareAge orders pools: of two with the same address, the older has it.
+func (p *Pool) CompareAge(q *Pool) int {
 	return cmp.Or(p.Created.Compare(q.Created), p.Owner.Compare(q.Owner))
 }
 
@@ -67,7 +67,7 @@ func (r AddressRange) Contains(a netip.Addr) bool {
 	return a.Is4() == r.First.Is4() && r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
 }
 
-// String returns "192.0.2.10-192.0.2.20", or an address that is alone.
+// String returns "192.0.2.10-192.0.2.20", or "192.0.2.10" for a range of one address.
 func (r AddressRange) String() string {
 	if r.First == r.Last {
 		return r.First.String()
@@ -80,7 +80,7 @@ func (r AddressRange) Overlaps(q AddressRange) bool {
 	return r.Contains(q.First) || q.Contains(r.First)
 }
 
-// RangeOf returns the addresses of a prefix.
+// RangeOf returns the range with the addresses of a prefix.
 func RangeOf(p netip.Prefix) AddressRange {
 	last := p.Masked().Addr().AsSlice()
 	for i := p.Bits(); i < 8*len(last); i++ {

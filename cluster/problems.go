@@ -9,12 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// MostProblems is how many problems of one object are reported. One annotation of 260 kB can have
-// 52 000 errors, on every node: further problems are only counted.
-const MostProblems = 20
+// MaxProblems is how many problems of one object are reported. Further ones are only counted: one
+// annotation of 260 kB can have 52 000 errors, which every node would report.
+const MaxProblems = 20
 
-// mostMessage is the largest length of a problem's message in bytes, that of an Event.
-const mostMessage = 1024
+// maxMessage is the largest length of a problem's message in bytes: that of an Event's message.
+const maxMessage = 1024
 
 // Problem is an error in one object. It is reported on that object, as an Event or a condition, and
 // in the log. It does not affect other objects.
@@ -22,7 +22,7 @@ type Problem struct {
 	Owner   Owner
 	Field   string // path in the object, such as "spec.ports[0].port"; may be empty
 	Message string
-	More    int // number of unlisted problems that it represents
+	More    int // number of problems that this one represents; 0: it is a single problem
 }
 
 // Error returns a text that names the object and the field.
@@ -33,15 +33,15 @@ func (p Problem) Error() string {
 	return fmt.Sprintf("%s: %s: %s", p.Owner, p.Field, p.Message)
 }
 
-// Compare orders problems by owner, field and message. The number of those that are not listed
-// comes last.
+// Compare orders problems by owner, field and message. Those that represent others are the last of
+// their owner.
 func (p Problem) Compare(q Problem) int {
 	return cmp.Or(p.Owner.Compare(q.Owner), cmp.Compare(p.More, q.More), cmp.Compare(p.Field, q.Field),
 		cmp.Compare(p.Message, q.Message))
 }
 
-// andMore returns the Problem that represents n others.
-func andMore(o Owner, field string, n int) Problem {
+// moreProblems returns the Problem that represents n others.
+func moreProblems(o Owner, field string, n int) Problem {
 	message := fmt.Sprintf("and %d more problems", n)
 	if n == 1 {
 		message = "and 1 more problem"
@@ -49,14 +49,14 @@ func andMore(o Owner, field string, n int) Problem {
 	return Problem{Owner: o, Field: field, Message: message, More: n}
 }
 
-// Problems collects the problems of objects. It keeps MostProblems for each field of an object and
+// Problems collects the problems of objects. It keeps MaxProblems for each field of an object and
 // counts the others, so that its size is bounded. The zero value is empty.
 type Problems struct {
-	fields []*fieldProblems
-	of     map[objectField]*fieldProblems
+	fields  []*fieldProblems
+	byField map[objectField]*fieldProblems
 }
 
-// objectField is a field of an object, the same for all elements of a list.
+// objectField is a field of an object. All elements of a list are one field.
 type objectField struct {
 	owner Owner
 	field string
@@ -71,26 +71,26 @@ type fieldProblems struct {
 
 var problemSeed = maphash.MakeSeed()
 
-// Add adds a problem, unless it has it already.
+// Add adds a problem, if it is not there yet.
 func (p *Problems) Add(owner Owner, field, format string, args ...any) {
 	p.add(Problem{Owner: owner, Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
 func (p *Problems) add(x Problem) {
-	x.Message = Cut(x.Message, mostMessage)
+	x.Message = Truncate(x.Message, maxMessage)
 	k := objectField{x.Owner, withoutIndexes(x.Field)}
-	f := p.of[k]
+	f := p.byField[k]
 	if f == nil {
 		f = &fieldProblems{objectField: k}
 		p.fields = append(p.fields, f)
-		if p.of == nil {
-			p.of = map[objectField]*fieldProblems{}
+		if p.byField == nil {
+			p.byField = map[objectField]*fieldProblems{}
 		}
-		p.of[k] = f
+		p.byField[k] = f
 	}
 	switch {
 	case slices.Contains(f.kept, x):
-	case len(f.kept) < MostProblems:
+	case len(f.kept) < MaxProblems:
 		f.kept = append(f.kept, x)
 	default:
 		if f.others == nil {
@@ -115,7 +115,7 @@ func (p *Problems) List() []Problem {
 	for _, f := range p.fields {
 		list = append(list, f.kept...)
 		if n := len(f.others); n > 0 {
-			list = append(list, andMore(f.owner, f.field, n))
+			list = append(list, moreProblems(f.owner, f.field, n))
 		}
 	}
 	return list
@@ -135,7 +135,7 @@ func withoutIndexes(field string) string {
 	}, field)
 }
 
-// SortProblems sorts problems and drops duplicates. Of an object with more than MostProblems it
+// SortProblems sorts problems and drops duplicates. Of an object with more than MaxProblems it
 // keeps that many, spread evenly over the fields, and adds one with the number of the others. It
 // modifies its argument.
 func SortProblems(list []Problem) []Problem {
@@ -155,43 +155,44 @@ func SortProblems(list []Problem) []Problem {
 }
 
 // shorten limits the problems of one object.
-func shorten(of []Problem) []Problem {
-	listed, more := len(of), 0
-	for ; listed > 0 && of[listed-1].More > 0; listed-- {
-		more += of[listed-1].More
+func shorten(list []Problem) []Problem {
+	listed, more := len(list), 0
+	for ; listed > 0 && list[listed-1].More > 0; listed-- {
+		more += list[listed-1].More
 	}
-	if listed <= MostProblems && len(of)-listed <= 1 {
-		return of
+	if listed <= MaxProblems && len(list)-listed <= 1 {
+		return list
 	}
-	// Problems of a field are adjacent: take one of every field per turn, until there are enough.
-	turns, given := make([]int, listed), map[string]int{}
-	for i, p := range of[:listed] {
+	// Problems of a field are adjacent. In each turn, one problem of every field is taken, until
+	// there are enough.
+	turns, taken := make([]int, listed), map[string]int{}
+	for i, p := range list[:listed] {
 		field := withoutIndexes(p.Field)
-		turns[i] = given[field]
-		given[field]++
+		turns[i] = taken[field]
+		taken[field]++
 	}
 	order := make([]int, listed)
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(turns[i], turns[j]) })
-	kept := order[:min(listed, MostProblems)]
+	kept := order[:min(listed, MaxProblems)]
 	slices.Sort(kept)
 	short := make([]Problem, 0, len(kept)+1)
 	for _, i := range kept {
-		short = append(short, of[i])
+		short = append(short, list[i])
 	}
-	return append(short, andMore(of[0].Owner, "", more+listed-len(kept)))
+	return append(short, moreProblems(list[0].Owner, "", more+listed-len(kept)))
 }
 
-// Cut shortens a text to at most that many bytes, at the end of a word, and appends the number of
-// omitted bytes.
-func Cut(text string, most int) string {
-	if len(text) <= most {
+// Truncate shortens a text to at most limit bytes. It cuts at the end of a word, if there is one in
+// the second half, and appends the number of omitted bytes.
+func Truncate(text string, limit int) string {
+	if len(text) <= limit {
 		return text
 	}
-	const room = len(" … (1234567890 bytes more)")
-	end := most - room
+	const reserved = len(" … (1234567890 bytes more)")
+	end := limit - reserved
 	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestProblems: Problems keeps MostProblems of each field, at any index, and counts each other one
+// TestProblems: Problems keeps MaxProblems of each field, at any index, and counts each other one
 // once.
 func TestProblems(t *testing.T) {
 	var p Problems
@@ -23,13 +23,13 @@ func TestProblems(t *testing.T) {
 	p.Add(web, "spec.ports", "%s", strings.Repeat("x", 260_000))
 	p.Add(Owner{"Service", "default", "other"}, "spec.ports", "two ports")
 	list := p.List()
-	if p.Len() != 52_002 || len(list) != MostProblems+3 {
+	if p.Len() != 52_002 || len(list) != MaxProblems+3 {
 		t.Errorf("%d problems, %d listed", p.Len(), len(list))
 	}
-	if more := list[MostProblems]; more.Error() != "Service/default/web: spec.externalIPs[]: and 51980 more problems" {
+	if more := list[MaxProblems]; more.Error() != "Service/default/web: spec.externalIPs[]: and 51980 more problems" {
 		t.Error(more)
 	}
-	if long := list[MostProblems+1].Message; len(long) > mostMessage || !strings.HasSuffix(long, "bytes more)") {
+	if long := list[MaxProblems+1].Message; len(long) > maxMessage || !strings.HasSuffix(long, "bytes more)") {
 		t.Errorf("a message of %d bytes", len(long))
 	}
 	list = SortProblems(list)
@@ -38,8 +38,8 @@ func TestProblems(t *testing.T) {
 		texts = append(texts, x.Error())
 	}
 	// The other Service's, then one of spec.ports and 19 addresses of web's.
-	if len(list) != MostProblems+2 || texts[0] != "Service/default/other: spec.ports: two ports" ||
-		!strings.Contains(texts[MostProblems], "spec.ports: xxx") {
+	if len(list) != MaxProblems+2 || texts[0] != "Service/default/other: spec.ports: two ports" ||
+		!strings.Contains(texts[MaxProblems], "spec.ports: xxx") {
 		t.Errorf("%d: %s", len(list), strings.Join(texts, "\n"))
 	}
 	if last := list[len(list)-1].Error(); last != "Service/default/web: and 51981 more problems" {
@@ -48,7 +48,7 @@ func TestProblems(t *testing.T) {
 }
 
 // TestSortProblems: shortening in two steps counts as many problems as in one, and no object has
-// more than MostProblems.
+// more than MaxProblems.
 func TestSortProblems(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		problem := rapid.Custom(func(t *rapid.T) Problem {
@@ -78,7 +78,7 @@ func TestSortProblems(t *testing.T) {
 				}
 			}
 			for pod, n := range want {
-				if count[pod] != n || listed[pod] != min(n, MostProblems) {
+				if count[pod] != n || listed[pod] != min(n, MaxProblems) {
 					t.Fatalf("pod %s has %d problems: %d are listed, %d counted", pod, n, listed[pod], count[pod])
 				}
 			}
@@ -89,7 +89,7 @@ func TestSortProblems(t *testing.T) {
 func TestCut(t *testing.T) {
 	for _, text := range []string{"short", strings.Repeat("wörd ", 300), strings.Repeat("ö", 1000),
 		strings.Repeat("x", 1025), strings.Repeat("x", 1024)} {
-		got := Cut(text, 1024)
+		got := Truncate(text, 1024)
 		if len(got) > 1024 || !utf8.ValidString(got) || len(text) <= 1024 && got != text {
 			t.Errorf("%d bytes are %d: %q", len(text), len(got), got)
 		}
@@ -100,7 +100,7 @@ func TestCut(t *testing.T) {
 			}
 		}
 	}
-	if got := Cut(strings.Repeat("wörd ", 300), 1024); !strings.HasSuffix(strings.Split(got, " … ")[0], "wörd") {
+	if got := Truncate(strings.Repeat("wörd ", 300), 1024); !strings.HasSuffix(strings.Split(got, " … ")[0], "wörd") {
 		t.Errorf("a word is cut: %q", got)
 	}
 }

@@ -13,19 +13,19 @@ func ReadSnapshot(text []byte) (*Snapshot, error) {
 	if err := json.Unmarshal(text, s); err != nil {
 		return nil, fmt.Errorf("read the cluster: %w", err)
 	}
-	if err := complete("snapshot", reflect.ValueOf(s)); err != nil {
+	if err := checkComplete("snapshot", reflect.ValueOf(s)); err != nil {
 		return nil, fmt.Errorf("read the cluster: %w", err)
 	}
 	return s, nil
 }
 
-// complete rejects a list with an element that is null, or not a valid address. Other pointers may
-// be nil: that is the value of a field that an object does not have.
-func complete(path string, v reflect.Value) error {
+// checkComplete returns an error if a list has an element that is null, or an invalid address.
+// Other pointers may be nil: these are fields that an object does not have.
+func checkComplete(path string, v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			return complete(path, v.Elem())
+			return checkComplete(path, v.Elem())
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
@@ -36,14 +36,14 @@ func complete(path string, v reflect.Value) error {
 			if x, ok := v.Index(i).Interface().(interface{ IsValid() bool }); ok && !x.IsValid() {
 				return fmt.Errorf("%s is not an address", at)
 			}
-			if err := complete(at, v.Index(i)); err != nil {
+			if err := checkComplete(at, v.Index(i)); err != nil {
 				return err
 			}
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if f := v.Type().Field(i); f.IsExported() {
-				if err := complete(path+"."+f.Name, v.Field(i)); err != nil {
+				if err := checkComplete(path+"."+f.Name, v.Field(i)); err != nil {
 					return err
 				}
 			}

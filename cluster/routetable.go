@@ -1,19 +1,17 @@
 package cluster
 
-import (
-	"slices"
-)
+import "slices"
 
 // RouteTable is a route table of a host that an EgressService names.
 type RouteTable struct {
-	Name   string // as in spec.network: the name of a VRF, or a number
+	Name   string // as in spec.network: the name of a VRF, or the number of a table
 	Number int
 	VRF    bool
-	Links  []string     // of its routes, and those of the VRF; sorted
+	Links  []string     // the links of its routes and the members of the VRF; sorted
 	Routes []TableRoute // only some of them, if there are very many
 }
 
-// Table returns the route table with a name, or nil.
+// Table returns the route table that an EgressService names so, or nil.
 func (n *Node) Table(name string) *RouteTable {
 	i := slices.IndexFunc(n.Tables, func(t RouteTable) bool { return t.Name == name })
 	if i < 0 {

@@ -16,7 +16,7 @@ type Selector struct {
 type Requirement struct {
 	Key      string
 	Operator metav1.LabelSelectorOperator
-	Values   []string // sorted; of In and NotIn
+	Values   []string // sorted; only of the operators In and NotIn
 }
 
 // Matches reports whether an object with these labels is selected.

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// MaxExternal is the largest number of external addresses of a Service, times its ports. Ports,
-// addresses and endpoints multiply, so two objects that the API accepts could need gigabytes.
+// MaxExternal is the largest product of a Service's external addresses and its ports. Each pair
+// needs memory for each endpoint, so two objects that the API accepts could need gigabytes.
 const MaxExternal = 10_000
 
 // Frontend is one address family, one protocol and one port of one Service: a dual-stack Service
@@ -23,28 +23,27 @@ type Frontend struct {
 	ClusterIP netip.Addr
 	Port      uint16
 	NodePort  uint16 // 0 = none
-	// ExternalIPs and LoadBalancerIPs are more addresses on which Port is served.
+	// ExternalIPs and LoadBalancerIPs are further addresses at which Port is served.
 	ExternalIPs     []netip.Addr
 	LoadBalancerIPs []netip.Addr
-	// Restricted reports that only clients within SourceRanges may reach LoadBalancerIPs; without a
-	// range of this family, no client may. The ranges are sorted, and none is within another.
+	// Restricted reports that only clients within SourceRanges may reach LoadBalancerIPs. If there
+	// is no range of this family, no client may. The ranges are sorted, and none is within another.
 	Restricted   bool
 	SourceRanges []netip.Prefix
-	// HealthCheckNodePort is the port at which load balancers check for endpoints on this node; 0 =
-	// none.
+	// HealthCheckNodePort is the port at which external load balancers ask each node whether it has
+	// endpoints; 0 = none.
 	HealthCheckNodePort uint16
 	// Affinity is the session affinity timeout (ClientIP), 0 = none; whole seconds.
 	Affinity      time.Duration
 	ExternalLocal bool // externalTrafficPolicy: Local
 	InternalLocal bool // internalTrafficPolicy: Local
 	Backends      []Backend
-	// Triggered is the newest endpoints.kubernetes.io/last-change-trigger-time of the slices, zero
-	// when unknown.
+	// Triggered is the newest endpoints.kubernetes.io/last-change-trigger-time of the
+	// EndpointSlices, zero when unknown.
 	Triggered time.Time
 }
 
-// External returns the addresses and ports outside of the cluster's ranges on which f is served,
-// sorted.
+// External returns the external addresses at which f is served, each with the port, sorted.
 func (f *Frontend) External() []netip.AddrPort {
 	if len(f.ExternalIPs) == 0 && len(f.LoadBalancerIPs) == 0 {
 		return nil
@@ -69,14 +68,15 @@ func (f *Frontend) Compare(g *Frontend) int {
 		cmp.Compare(f.Port, g.Port), cmp.Compare(f.PortName, g.PortName))
 }
 
-// CompareAge orders Frontends by the age of their Services: the older one keeps what both request.
-// UIDs order those created in the same second, and names only those without UIDs, as in manifests.
+// CompareAge orders Frontends by the age of their Services: the older Service gets an address and
+// port that both request. UIDs order Services created in the same second. Names order those without
+// UIDs, as in manifests.
 func (f *Frontend) CompareAge(g *Frontend) int {
 	return cmp.Or(f.Created.Compare(g.Created), cmp.Compare(f.UID, g.UID), f.Owner.Compare(g.Owner))
 }
 
-// OfService returns all Frontends of a Service, of a list in the order of Compare.
-func OfService(list []*Frontend, owner Owner) []*Frontend {
+// FrontendsOf returns the Frontends of a Service from a list in the order of Compare.
+func FrontendsOf(list []*Frontend, owner Owner) []*Frontend {
 	i, _ := slices.BinarySearchFunc(list, owner,
 		func(f *Frontend, o Owner) int { return f.Owner.Compare(o) })
 	end := i
@@ -91,7 +91,7 @@ func OfService(list []*Frontend, owner Owner) []*Frontend {
 type Backend struct {
 	Addr        netip.Addr
 	Port        uint16
-	Node        string // endpoint's nodeName; empty if the slice has none
+	Node        string // endpoint's nodeName; empty if the EndpointSlice has none
 	Ready       bool
 	Serving     bool
 	Terminating bool
@@ -100,8 +100,8 @@ type Backend struct {
 	ForNodes    []string // hints.forNodes
 }
 
-// LocalNodes returns, sorted, the nodes that external clients of a Service with
-// externalTrafficPolicy Local may use: those with a ready endpoint; if there are none, those with a
+// LocalNodes returns the nodes that external clients of a Service may use, sorted, if its
+// externalTrafficPolicy is Local: those with a ready endpoint, or if there is none, those with a
 // serving one. It returns nil if the policy is Cluster.
 func LocalNodes(frontends []*Frontend) []string {
 	var ready, serving []string

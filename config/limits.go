@@ -20,11 +20,11 @@ func limitOptions() []Option {
 		limit("external-ip-ranges",
 			"allowed ranges for spec.externalIPs of Services; empty = any address outside the "+
 				"cluster; none = no address",
-			func(c *Config) *cluster.Limit { return &c.Cluster.ExternalIPs }),
+			func(c *Config) *cluster.AllowedRanges { return &c.Cluster.ExternalIPs }),
 		limit("load-balancer-ranges",
 			"allowed ranges for load balancer addresses of Services; empty = any address outside the "+
 				"cluster; none = no address",
-			func(c *Config) *cluster.Limit { return &c.Cluster.LoadBalancerIPs }),
+			func(c *Config) *cluster.AllowedRanges { return &c.Cluster.LoadBalancerIPs }),
 		path("default", "load-balancer-class",
 			"class (spec.loadBalancerClass) of the Services that get addresses of LoadBalancerPools",
 			func(c *Config) *string { return &c.Cluster.LoadBalancer.Class }),
@@ -38,10 +38,10 @@ func limitOptions() []Option {
 // nowhere is the limit that contains no address.
 const nowhere = "none"
 
-func limit(key, usage string, field func(*Config) *cluster.Limit) Option {
+func limit(key, usage string, field func(*Config) *cluster.AllowedRanges) Option {
 	return Option{"default", key, usage,
 		func(c *Config, v string) error {
-			l := cluster.Limit{Set: v != ""}
+			l := cluster.AllowedRanges{Set: v != ""}
 			if l.Set && v != nowhere {
 				if err := setPrefixes(&l.Ranges, v); err != nil {
 					return err

@@ -9,8 +9,8 @@ import (
 )
 
 // setNodePortOn reads the word "primary" and ranges, in any order.
-func setNodePortOn(on *cluster.NodePortOn, v string) error {
-	var n cluster.NodePortOn
+func setNodePortOn(on *cluster.NodePortAddresses, v string) error {
+	var n cluster.NodePortAddresses
 	for _, word := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' }) {
 		if word == "primary" {
 			n.Primary = true
@@ -28,7 +28,7 @@ func setNodePortOn(on *cluster.NodePortOn, v string) error {
 	return nil
 }
 
-func getNodePortOn(on *cluster.NodePortOn) string {
+func getNodePortOn(on *cluster.NodePortAddresses) string {
 	text := join(on.Ranges)
 	switch {
 	case on.Primary && text != "":

@@ -272,8 +272,8 @@ func conditionsOf(s *cluster.Snapshot, a assign.Decision, conflicts []assign.Con
 // joinFirst joins the first texts and the number of omitted ones: the API server limits a
 // condition's message to 32 KiB.
 func joinFirst(texts []string) string {
-	if more := len(texts) - cluster.MostProblems; more > 0 {
-		texts = append(slices.Clone(texts[:cluster.MostProblems]), fmt.Sprintf("and %d more", more))
+	if more := len(texts) - cluster.MaxProblems; more > 0 {
+		texts = append(slices.Clone(texts[:cluster.MaxProblems]), fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(texts, "; ")
 }
@@ -318,7 +318,7 @@ func assignmentsText(list []cluster.Assignment) string {
 	for _, a := range list {
 		words = append(words, a.Address.String()+" on "+a.Node)
 	}
-	return cluster.Cut(strings.Join(words, ", "), 1024)
+	return cluster.Truncate(strings.Join(words, ", "), 1024)
 }
 
 // patch writes the status of an EgressIP. Older definitions of OVN-Kubernetes have no status

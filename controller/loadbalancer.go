@@ -212,8 +212,8 @@ func (b *loadBalancers) statusOf(s *cluster.Snapshot, u assign.PoolUse,
 
 // Limits of previous nodes: of an address, and of a pool, because etcd limits the size of objects.
 const (
-	mostPrevious       = 4
-	mostPreviousOfPool = 1024
+	maxPrevious       = 4
+	maxPreviousOfPool = 1024
 )
 
 // addPrevious adds the previous nodes of load balancer addresses to the status that follows another
@@ -221,7 +221,7 @@ const (
 // connections should get a reset soon.
 func addPrevious(was, is *v1alpha1.LoadBalancerPoolStatus, at map[netip.Addr]electedNode, dead map[string]bool,
 	now time.Time) (again time.Duration) {
-	had, left := map[string]*v1alpha1.PoolAddress{}, mostPreviousOfPool
+	had, left := map[string]*v1alpha1.PoolAddress{}, maxPreviousOfPool
 	for i := range was.Addresses {
 		had[was.Addresses[i].Address] = &was.Addresses[i]
 	}
@@ -231,7 +231,7 @@ func addPrevious(was, is *v1alpha1.LoadBalancerPoolStatus, at map[netip.Addr]ele
 		if a, err := netip.ParseAddr(x.Address); err != nil || last == nil || !at[a].only {
 			continue
 		}
-		most := min(mostPrevious, left)
+		most := min(maxPrevious, left)
 		if n := last.Node; n != "" && n != x.Node && !dead[n] && most > 0 {
 			until := metav1.NewTime(now.Add(cluster.ForwardTime).Truncate(time.Second))
 			x.Previous = append(x.Previous, v1alpha1.PreviousNode{Node: n, Until: until})

@@ -58,14 +58,14 @@ func TestPrevious(t *testing.T) {
 	is(0, "a", true)
 	was, next := v1alpha1.LoadBalancerPoolStatus{}, v1alpha1.LoadBalancerPoolStatus{}
 	at := map[netip.Addr]electedNode{}
-	for i := range mostPreviousOfPool + 1 {
+	for i := range maxPreviousOfPool + 1 {
 		a := netip.AddrFrom4([4]byte{192, 0, byte(i / 256), byte(i)})
 		at[a] = electedNode{node: "b", only: true}
 		was.Addresses = append(was.Addresses, v1alpha1.PoolAddress{Address: a.String(), Node: "a"})
 		next.Addresses = append(next.Addresses, v1alpha1.PoolAddress{Address: a.String(), Node: "b"})
 	}
 	addPrevious(&was, &next, at, dead, now)
-	if len(next.Addresses[mostPreviousOfPool-1].Previous) != 1 || next.Addresses[mostPreviousOfPool].Previous != nil {
+	if len(next.Addresses[maxPreviousOfPool-1].Previous) != 1 || next.Addresses[maxPreviousOfPool].Previous != nil {
 		t.Error("a pool has another number of previous nodes")
 	}
 	dead["a"] = true

@@ -18,9 +18,9 @@ import (
 	"hairpin/report"
 )
 
-// mostAnswer is the longest accepted answer of this node's agent, in bytes: ten times its whole
+// maxAnswer is the longest accepted answer of this node's agent, in bytes: ten times its whole
 // state with 10 000 Services.
-const mostAnswer = 512 << 20
+const maxAnswer = 512 << 20
 
 // FromAgent requests path from the agent of this node.
 func FromAgent(ctx context.Context, c config.Config, path string) ([]byte, error) {
@@ -40,8 +40,8 @@ func FromAgent(ctx context.Context, c config.Config, path string) ([]byte, error
 		return nil, unanswered(socket, err)
 	}
 	defer answer.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer+1))
-	if err == nil && len(body) > mostAnswer {
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
+	if err == nil && len(body) > maxAnswer {
 		err = errTooLong
 	}
 	if err != nil {

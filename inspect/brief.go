@@ -13,8 +13,8 @@ import (
 
 // Limits of the lists in the output of status that are not those of a healthy cluster.
 const (
-	mostRows   = 20 // states of components, problems, egress addresses with a reason
-	mostEgress = 10 // all egress addresses are listed up to this number
+	maxRows   = 20 // states of components, problems, egress addresses with a reason
+	maxEgress = 10 // all egress addresses are listed up to this number
 )
 
 // printBrief writes what is not healthy, then one line for each kind of total. Its length does not
@@ -24,14 +24,14 @@ func (s *ClusterStatus) printBrief(w io.Writer) error {
 	if err := s.printUnhealthy(w, time.Now()); err != nil {
 		return err
 	}
-	if err := s.printProblems(w, t.answers, mostRows); err != nil {
+	if err := s.printProblems(w, t.answers, maxRows); err != nil {
 		return err
 	}
 	egress := s.egress()
 	listed := egress
-	if len(egress) > mostEgress {
+	if len(egress) > maxEgress {
 		listed = slices.DeleteFunc(slices.Clone(egress), func(e report.Egress) bool { return e.Why == "" })
-		listed = listed[:min(len(listed), mostRows)]
+		listed = listed[:min(len(listed), maxRows)]
 	}
 	if err := printEgress(w, listed); err != nil {
 		return err
@@ -80,8 +80,8 @@ func (s *ClusterStatus) printUnhealthy(w io.Writer, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "NODE\tCOMPONENT\tSTATE\tSINCE\tREASON\n")
 	for i, key := range g.texts {
-		if i == mostRows {
-			fmt.Fprintf(t, "and %d more: see status -o wide\n", len(g.texts)-mostRows)
+		if i == maxRows {
+			fmt.Fprintf(t, "and %d more: see status -o wide\n", len(g.texts)-maxRows)
 			break
 		}
 		f := strings.SplitN(key, "\t", 3)

@@ -45,14 +45,14 @@ type missing struct {
 
 // Limits of a log: only its end is taken.
 const (
-	mostLog      = 2 << 20 // bytes
-	mostLogLines = 20000
+	maxLog      = 2 << 20 // bytes
+	maxLogLines = 20000
 )
 
 // Limits of a node's archive.
 const (
-	mostMembers  = 1000
-	mostUnpacked = 512 << 20 // bytes
+	maxMembers  = 1000
+	maxUnpacked = 512 << 20 // bytes
 )
 
 // collected lists the agent's answers in the archive, by name.
@@ -169,12 +169,12 @@ func endOf(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // only read
-	if info, err := f.Stat(); err == nil && info.Size() > mostLog {
-		if _, err := f.Seek(-mostLog, io.SeekEnd); err != nil {
+	if info, err := f.Stat(); err == nil && info.Size() > maxLog {
+		if _, err := f.Seek(-maxLog, io.SeekEnd); err != nil {
 			return nil, err
 		}
 	}
-	return io.ReadAll(io.LimitReader(f, mostLog))
+	return io.ReadAll(io.LimitReader(f, maxLog))
 }
 
 // collect requests the archive of every node's agent, and the logs of the pods.
@@ -211,8 +211,8 @@ func (e *everyNode) collectPod(ctx context.Context, errw io.Writer, pod *corev1.
 	lacks []missing) {
 	node := pod.Spec.NodeName
 	fmt.Fprintf(errw, "%s: %s\n", node, pod.Name)
-	out, err := e.exec(ctx, pod, mostArchive, "hairpin", "collect", "--file=-")
-	list, bad := unpack(out, mostUnpacked) // also of a command that could not get everything
+	out, err := e.exec(ctx, pod, maxArchive, "hairpin", "collect", "--file=-")
+	list, bad := unpack(out, maxUnpacked) // also of a command that could not get everything
 	if err == nil {
 		err = bad
 	}
@@ -238,15 +238,15 @@ func (e *everyNode) collectPod(ctx context.Context, errw io.Writer, pod *corev1.
 
 // log returns the end of a container's log.
 func (e *everyNode) log(ctx context.Context, pod *corev1.Pod, container string) ([]byte, error) {
-	lines := int64(mostLogLines)
+	lines := int64(maxLogLines)
 	r, err := e.Client.Log(pod, &corev1.PodLogOptions{Container: container, TailLines: &lines}).Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = r.Close() }() // only read
-	text, err := io.ReadAll(io.LimitReader(r, 4*mostLog+1))
-	if err == nil && len(text) > 4*mostLog {
-		text, err = text[:4*mostLog], errTooLong
+	text, err := io.ReadAll(io.LimitReader(r, 4*maxLog+1))
+	if err == nil && len(text) > 4*maxLog {
+		text, err = text[:4*maxLog], errTooLong
 	}
 	return text, err
 }
@@ -282,7 +282,7 @@ func unpack(text []byte, most int64) ([]member, error) {
 	}
 	var list []member
 	left := most
-	for r := tar.NewReader(io.LimitReader(z, 2*most+mostMembers<<12)); ; { // headers and padding, too
+	for r := tar.NewReader(io.LimitReader(z, 2*most+maxMembers<<12)); ; { // headers and padding, too
 		h, err := r.Next()
 		if err == io.EOF {
 			return list, nil
@@ -290,7 +290,7 @@ func unpack(text []byte, most int64) ([]member, error) {
 		var body []byte
 		switch {
 		case err != nil:
-		case len(list) == mostMembers || h.Size > left:
+		case len(list) == maxMembers || h.Size > left:
 			err = errTooLong
 		default:
 			left -= h.Size

@@ -113,7 +113,7 @@ func (e *everyNode) diff(ctx context.Context, a agentPod, o *DiffOptions) (NodeD
 	if o.Object != "" {
 		command = append(command, "--object="+o.Object)
 	}
-	out, err := e.execIn(ctx, a, mostArchive, command...)
+	out, err := e.execIn(ctx, a, maxArchive, command...)
 	n, bad := parseDiff(out)
 	if bad == nil {
 		return n, nil // with an error, if there are differences

@@ -27,14 +27,14 @@ import (
 const (
 	agentSelector  = "app.kubernetes.io/name=hairpin,app.kubernetes.io/component=node"
 	agentContainer = "agent"
-	mostAtOnce     = 50 // nodes that are queried at the same time
+	maxAtOnce      = 50 // nodes that are queried at the same time
 )
 
 // Limits of the output of a command on a node, in bytes.
 const (
-	mostReport  = 8 << 20
-	mostArchive = 64 << 20
-	mostWords   = 64 << 10 // on its standard error
+	maxReport  = 8 << 20
+	maxArchive = 64 << 20
+	maxStderr  = 64 << 10 // on its standard error
 )
 
 // DefaultNamespace is the chart's default namespace.
@@ -106,11 +106,11 @@ func (e *everyNode) agents(ctx context.Context) (list []agentPod, err error) {
 	return list, nil
 }
 
-// ofEach returns the results of ask for all agents, of which it asks mostAtOnce at the same time.
+// ofEach returns the results of ask for all agents, of which it asks maxAtOnce at the same time.
 func ofEach[T any](list []agentPod, ask func(agentPod) T) []T {
 	out := make([]T, len(list))
 	var g errgroup.Group
-	g.SetLimit(mostAtOnce)
+	g.SetLimit(maxAtOnce)
 	for i, a := range list {
 		g.Go(func() error {
 			out[i] = ask(a)
@@ -210,7 +210,7 @@ func (e *everyNode) ask(ctx context.Context, a agentPod, brief bool) (*report.Re
 	if brief {
 		command = append(command, "--brief")
 	}
-	out, err := e.execIn(ctx, a, mostReport, command...)
+	out, err := e.execIn(ctx, a, maxReport, command...)
 	if brief && err != nil && strings.Contains(err.Error(), "unknown flag: --brief") {
 		return e.ask(ctx, a, false)
 	}
@@ -254,7 +254,7 @@ func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, most int, command
 	if err != nil {
 		return nil, fmt.Errorf("exec: %w", err)
 	}
-	out, errs := limited{most: most}, limited{most: mostWords}
+	out, errs := limited{most: most}, limited{most: maxStderr}
 	err = client.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
 	switch said := strings.TrimSpace(report.Plain(string(errs.text), "\n")); {
 	case err == nil:

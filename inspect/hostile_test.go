@@ -88,7 +88,7 @@ func TestHostileArchive(t *testing.T) {
 		{"another folder", 1, 10, "../../etc/passwd", false, "etc/passwd"},
 		{"an absolute name", 1, 10, "/etc/passwd", false, "etc/passwd"},
 		{"a name that clears the screen", 1, 10, "hairpin/a\x1b[2J", false, `a\u001b[2J`},
-		{"too many", mostMembers + 1, 0, "a", true, ""},
+		{"too many", maxMembers + 1, 0, "a", true, ""},
 		{"one too big", 1, most + 1, "a", true, ""},
 		{"together too big", 3, most / 2, "a", true, ""},
 	} {

@@ -26,7 +26,7 @@ func (e *everyNode) AskPath(ctx context.Context, node, path string) ([]byte, err
 	if pod == nil {
 		return nil, errors.New(why + " in namespace " + e.options.Namespace)
 	}
-	out, err := e.exec(ctx, pod, mostArchive, "hairpin", "ask", path)
+	out, err := e.exec(ctx, pod, maxArchive, "hairpin", "ask", path)
 	return plainJSON(out), err
 }
 

@@ -109,7 +109,7 @@ func (r *Events) publish(p cluster.Problem) {
 	if p.Field != "" {
 		message = p.Field + ": " + message
 	}
-	r.events.record(event{object, r.Reason(p)}, cluster.Cut(report.Plain(message, "\n"), maxMessage))
+	r.events.record(event{object, r.Reason(p)}, cluster.Truncate(report.Plain(message, "\n"), maxMessage))
 }
 
 // Stop ends the writing of Events.

@@ -24,8 +24,8 @@ import (
 const (
 	eventBurst    = 25
 	eventInterval = 5 * time.Minute
-	mostQueued    = 1000 // Events that wait to be written
-	mostRecorded  = 4096 // objects and reasons that a recorder remembers
+	maxQueued     = 1000 // Events that wait to be written
+	maxRecorded   = 4096 // objects and reasons that a recorder remembers
 )
 
 // lastEventRetry is the longest pause between tries to reach the API server.
@@ -67,7 +67,7 @@ type recorded struct {
 
 func newRecorder(client *kubeapi.Client, component string, log *slog.Logger) *recorder {
 	ctx, end := context.WithCancel(context.Background())
-	r := &recorder{client: client, component: component, log: log, queue: make(chan occurrence, mostQueued),
+	r := &recorder{client: client, component: component, log: log, queue: make(chan occurrence, maxQueued),
 		recorded: map[event]*recorded{}, end: end}
 	go r.run(ctx)
 	return r
@@ -98,7 +98,7 @@ func (r *recorder) run(ctx context.Context) {
 // last returns what was written of an event, and its limit.
 func (r *recorder) last(e event) *recorded {
 	if r.recorded[e] == nil {
-		if len(r.recorded) >= mostRecorded {
+		if len(r.recorded) >= maxRecorded {
 			clear(r.recorded)
 		}
 		r.recorded[e] = &recorded{limit: rate.NewLimiter(rate.Every(eventInterval), eventBurst)}

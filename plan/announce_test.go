@@ -40,7 +40,7 @@ func TestAnnounce(t *testing.T) {
 			s.EgressIPs = []*cluster.EgressIP{{
 				Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: "web"}, Addresses: []netip.Addr{x},
 				Assigned: []cluster.Assignment{{Address: x, Node: "node-a"}},
-				Service:  &cluster.EgressService{Announced: &cluster.Announced{}},
+				Service:  &cluster.EgressService{Announced: &cluster.Announcement{}},
 			}}
 			for _, name := range []string{"node-a", "node-b"} {
 				state, problems := plan.Node(s, name)

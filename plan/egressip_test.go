@@ -114,7 +114,7 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 				}
 				slices.SortFunc(e.Service.Endpoints, netip.Addr.Compare)
 				if rapid.IntRange(0, 3).Draw(t, "only announced") == 0 {
-					e.Owner.Kind, e.Service = "Service", &cluster.EgressService{Announced: &cluster.Announced{}}
+					e.Owner.Kind, e.Service = "Service", &cluster.EgressService{Announced: &cluster.Announcement{}}
 				}
 			}
 			return e

@@ -166,7 +166,7 @@ func announcedIn(t *testing.T, mode string, flows, moves bool) walk.World {
 	s := *demoIn(t, mode, flows).Snapshot
 	v4, v6 := addr("172.18.0.55"), addr("fc00:f853:ccd::55")
 	e := &cluster.EgressIP{Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: "podlocal"},
-		Addresses: []netip.Addr{v4, v6}, Service: &cluster.EgressService{Announced: &cluster.Announced{}}}
+		Addresses: []netip.Addr{v4, v6}, Service: &cluster.EgressService{Announced: &cluster.Announcement{}}}
 	for _, a := range e.Addresses {
 		at := "node-b"
 		if moves {
@@ -389,7 +389,7 @@ func copied(t *testing.T, now walk.World, to netip.Addr) {
 			link := now.Snapshot.Node(peer).Links[0]
 			at := link.Addresses[slices.IndexFunc(link.Addresses,
 				func(p netip.Prefix) bool { return p.Contains(to) })].Addr()
-			later := []nft.Match{nft.CTUnknown, nft.NoSYN{}}
+			later := []nft.Match{nft.CTNewOrInvalid, nft.NoSYN{}}
 			want = []string{fmt.Sprint(append(slices.Clone(later), nft.EtherSrc{MAC: link.MAC}), nft.Drop{}),
 				fmt.Sprint(later, nft.Dup{To: at, Device: "eth0"}), fmt.Sprint(later, nft.Drop{})}
 		}

@@ -109,9 +109,9 @@ func planAll(s *cluster.Snapshot, env node.Env, problems []cluster.Problem, keep
 	n.base, n.baseProblems, baseConflicts = planFeatures(base, env)
 	parts := []datapath.State{n.base, part}
 	all := node.Changes{
-		Pods:      cluster.Changes[cluster.Pod]{Come: env.Pods},
-		Frontends: cluster.Changes[admission.Frontend]{Come: env.Frontends},
-		Nodes:     cluster.Changes[cluster.Node]{Come: env.Peers},
+		Pods:      cluster.Changes[cluster.Pod]{Added: env.Pods},
+		Frontends: cluster.Changes[admission.Frontend]{Added: env.Frontends},
+		Nodes:     cluster.Changes[cluster.Node]{Added: env.Peers},
 	}
 	for _, f := range n.incrementals {
 		_, come := f.Update(s, &env, all, true)
@@ -160,7 +160,7 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 	peers, hosts := n.changedPeers(s, &next)
 	changed := changedServices(cluster.Compare(n.snapshot.Frontends, s.Frontends, (*cluster.Frontend).Compare))
 	services := n.services.Update(next.Vetted, hosts, changed, s.Frontends)
-	if !slices.Equal(service.RestrictedPorts(services.Gone), service.RestrictedPorts(services.Come)) {
+	if !slices.Equal(service.RestrictedPorts(services.Removed), service.RestrictedPorts(services.Added)) {
 		all, _ := n.services.Admitted()
 		next.RestrictedPorts = service.RestrictedPorts(all)
 	}
@@ -171,8 +171,8 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 	pods := cluster.Compare(n.env.Pods, next.Pods, (*cluster.Pod).Compare)
 
 	before, after := n.env, next
-	before.Frontends, before.Pods, before.Peers = services.Gone, pods.Gone, peers.Gone
-	after.Frontends, after.Pods, after.Peers = services.Come, pods.Come, peers.Come
+	before.Frontends, before.Pods, before.Peers = services.Removed, pods.Removed, peers.Removed
+	after.Frontends, after.Pods, after.Peers = services.Added, pods.Added, peers.Added
 	gone, oldProblems := planObjects(before)
 	come, newProblems := planObjects(after)
 	oldProblems, newProblems = append(oldProblems, services.Solved...), append(newProblems, services.Found...)
@@ -214,17 +214,17 @@ func (n *planned) changedPeers(s *cluster.Snapshot,
 	same := func(x, other *cluster.Node) bool {
 		return other != nil && (x.Name == next.Node.Name || samePeer(x, other))
 	}
-	c.Gone = slices.DeleteFunc(c.Gone, func(x *cluster.Node) bool { return same(x, s.Node(x.Name)) })
-	c.Come = slices.DeleteFunc(c.Come, func(x *cluster.Node) bool { return same(x, n.snapshot.Node(x.Name)) })
+	c.Removed = slices.DeleteFunc(c.Removed, func(x *cluster.Node) bool { return same(x, s.Node(x.Name)) })
+	c.Added = slices.DeleteFunc(c.Added, func(x *cluster.Node) bool { return same(x, n.snapshot.Node(x.Name)) })
 	c.Changed = nil // pairs are unused
-	if len(c.Gone)+len(c.Come) == 0 {
+	if len(c.Removed)+len(c.Added) == 0 {
 		return c, nil
 	}
 	vetted, changes := n.vetting.Vet(s.Nodes)
 	next.Vetted = vetted
 	for _, name := range changes.Rejected {
-		if was, is := n.snapshot.Node(name), s.Node(name); was != nil && is != nil && !slices.Contains(c.Come, is) {
-			c.Gone, c.Come = append(c.Gone, was), append(c.Come, is)
+		if was, is := n.snapshot.Node(name), s.Node(name); was != nil && is != nil && !slices.Contains(c.Added, is) {
+			c.Removed, c.Added = append(c.Removed, was), append(c.Added, is)
 		}
 	}
 	return c, changes.Hosts
@@ -254,7 +254,7 @@ func samePeer(a, b *cluster.Node) bool {
 // changedServices returns the sorted Services of removed and added Frontends.
 func changedServices(c cluster.Changes[cluster.Frontend]) []cluster.Owner {
 	var owners []cluster.Owner
-	for _, f := range slices.Concat(c.Gone, c.Come) {
+	for _, f := range slices.Concat(c.Removed, c.Added) {
 		owners = append(owners, f.Owner)
 	}
 	slices.SortFunc(owners, cluster.Owner.Compare)

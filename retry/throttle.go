@@ -5,7 +5,7 @@ import "time"
 // Pauses of a Throttle.
 const (
 	freely    = 3 // runs without a pause
-	mostPause = 500 * time.Millisecond
+	maxPause  = 500 * time.Millisecond
 	longPause = 5 * time.Second // of expensive work
 	share     = 200             // a pause is at least this many times what the last run cost
 )
@@ -21,13 +21,13 @@ type Throttle struct {
 
 // Pause returns how long to wait before the next run.
 func (t *Throttle) Pause(now time.Time) time.Duration {
-	if now.Sub(t.last) > 2*mostPause {
+	if now.Sub(t.last) > 2*maxPause {
 		t.times = 0
 	}
 	if t.times++; t.times <= freely {
 		return 0
 	}
-	grown := min(time.Millisecond<<min(t.times, 20), mostPause)
+	grown := min(time.Millisecond<<min(t.times, 20), maxPause)
 	return max(grown, min(share*t.cost, longPause))
 }
 

@@ -335,7 +335,7 @@ func lastLine(text []byte) string {
 
 // log returns the log of a pod's container.
 func (t *test) log(ctx context.Context, pod string) ([]byte, error) {
-	limit := int64(mostLog)
+	limit := int64(maxLog)
 	return t.api.Log(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: t.Namespace, Name: pod}},
 		&corev1.PodLogOptions{LimitBytes: &limit}).DoRaw(ctx)
 }

@@ -35,7 +35,7 @@ const (
 	pollTime    = 500 * time.Millisecond
 	patience    = 15 * time.Second // how long a pod repeats a check that fails
 	cleanupTime = time.Minute      // for the removal of the namespace, also after an interrupt
-	mostLog     = 4 << 20          // bytes of a pod's log
+	maxLog      = 4 << 20          // bytes of a pod's log
 )
 
 // forceAfter is how long kubelets have to end the pods. The pods of a node without a kubelet are
@@ -53,7 +53,7 @@ type Options struct {
 	Image     string   // with hairpin in it; empty = that of the agents' pods
 	Nodes     []string // by name; none = the first that are ready
 	Selector  string   // of the nodes' labels; empty = all
-	MostNodes int      // without Nodes; 0 = all
+	MaxNodes  int      // without Nodes; 0 = all
 	HostPort  uint16   // first of three TCP and UDP ports of the nodes for servers there
 	Outside   []string // ADDRESS:PORT of TCP servers outside the cluster
 	FromHere  bool     // this machine reaches the nodes: it is a client outside, too
@@ -198,8 +198,8 @@ func (t *test) chooseNodes(ctx context.Context) ([]corev1.Node, error) {
 		return nil, errors.New("no node with Linux is Ready")
 	}
 	slices.SortFunc(list, func(a, b corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
-	if len(t.Nodes) == 0 && t.MostNodes > 0 {
-		list = list[:min(len(list), t.MostNodes)]
+	if len(t.Nodes) == 0 && t.MaxNodes > 0 {
+		list = list[:min(len(list), t.MaxNodes)]
 	}
 	return list, nil
 }

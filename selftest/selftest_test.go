@@ -224,7 +224,7 @@ func (c *cluster) interrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	done := make(chan error)
 	o := options()
-	o.MostNodes = 3
+	o.MaxNodes = 3
 	go func() {
 		_, err := c.run(ctx, o)
 		done <- err

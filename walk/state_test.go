@@ -29,10 +29,10 @@ func TestConnectionState(t *testing.T) {
 		from              Point
 		packet, hostsCall packet.Packet
 	}{
-		{"new ones", behind, nft.CTUnknown, false, true, Point{}, outside, tcp("10.96.0.11:80")},
+		{"new ones", behind, nft.CTNewOrInvalid, false, true, Point{}, outside, tcp("10.96.0.11:80")},
 		{"replies", behind, nft.CTEstablished, true, false, Point{}, outside, tcp("10.96.0.11:80")},
 		{"errors about connections", behind, nft.CTRelated, true, true, Point{}, outside, tcp("10.96.0.11:80")},
-		{"before they are looked up", before, nft.CTUnknown, true, true, Point{}, outside, tcp("10.96.0.11:80")},
+		{"before they are looked up", before, nft.CTNewOrInvalid, true, true, Point{}, outside, tcp("10.96.0.11:80")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := byHand(1)
@@ -48,7 +48,7 @@ func TestConnectionState(t *testing.T) {
 	w := byHand(1)
 	w.States["n1"].NFT[nft.Inet].Chains["frames"] = &nft.Chain{Name: "frames", Type: "filter", Hook: "ingress",
 		Device: "breth0",
-		Rules:  []nft.Rule{{Matches: []nft.Match{nft.CTUnknown}, Do: nft.Drop{}}}}
+		Rules:  []nft.Rule{{Matches: []nft.Match{nft.CTNewOrInvalid}, Do: nft.Drop{}}}}
 	if _, err := New(w).Walk(Point{}, outside); err == nil ||
 		!strings.Contains(err.Error(), "ct state invalid,new: at hook ingress no connection is looked up") {
 		t.Errorf("at ingress: %v", err)

@@ -60,7 +60,7 @@ func (n *policyNeeds) check(s *cluster.Snapshot) bool {
 	}
 	none := n.cause == nil && same // of the policies that did not change
 	// The policy that needed them, or its successor, probably still does.
-	first := cluster.Compare(n.policies, s.Policies, (*cluster.Policy).Compare).Come
+	first := cluster.Compare(n.policies, s.Policies, (*cluster.Policy).Compare).Added
 	if slices.Contains(s.Policies, n.cause) {
 		first = []*cluster.Policy{n.cause}
 	}

@@ -45,9 +45,9 @@ func (p *Programming) Plan(c cluster.Changes[cluster.Frontend]) {
 	for _, x := range c.Changed {
 		was[x[1]] = x[0]
 	}
-	for i, f := range c.Come {
+	for i, f := range c.Added {
 		if old := was[f]; old == nil || !old.Triggered.Equal(f.Triggered) {
-			p.add(f, i > 0 && sameTrigger(c.Come[i-1], f))
+			p.add(f, i > 0 && sameTrigger(c.Added[i-1], f))
 		}
 	}
 }

@@ -60,7 +60,7 @@ func TestProgramming(t *testing.T) {
 			return nil
 		}, func(f cluster.Family, _ time.Duration) { measured <- f })
 	}()
-	p.Plan(cluster.Changes[cluster.Frontend]{Come: []*cluster.Frontend{front("e", "", time.Second)}})
+	p.Plan(cluster.Changes[cluster.Frontend]{Added: []*cluster.Frontend{front("e", "", time.Second)}})
 	p.Applied()
 	if f := <-measured; f != cluster.IPv4 || tries != 2 {
 		t.Errorf("%s after %d tries", f, tries)

@@ -19,8 +19,8 @@ import (
 	"hairpin/walk/explain"
 )
 
-// mostArrivals limits how many packets a watch keeps: a watch waits for one.
-const mostArrivals = 100
+// maxArrivals limits how many packets a watch keeps: a watch waits for one.
+const maxArrivals = 100
 
 // Watches are the watches of `hairpin explain --send`, each on a receiving side.
 type Watches struct {
@@ -111,7 +111,7 @@ func (s *packetWatch) run() {
 		}
 		a.At = s.at
 		s.mu.Lock()
-		if len(s.seen) < mostArrivals && !slices.Contains(s.seen, a) {
+		if len(s.seen) < maxArrivals && !slices.Contains(s.seen, a) {
 			s.seen = append(s.seen, a)
 		}
 		s.mu.Unlock()

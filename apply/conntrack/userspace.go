@@ -12,10 +12,10 @@ import (
 	"hairpin/datapath/conn"
 )
 
-// mostInSwitch is the maximum number of translations to delete at once. For each, Open vSwitch
+// maxInSwitch is the maximum number of translations to delete at once. For each, Open vSwitch
 // iterates over all entries, and forwards nothing meanwhile. Further entries stay until their
 // clients stop sending.
-const mostInSwitch = 256
+const maxInSwitch = 256
 
 // deleteInSwitch deletes entries of the userspace datapath's conntrack, by some of their fields and
 // without listing. All entries of an address that was not served before are stale. Deletion is safe
@@ -45,7 +45,7 @@ func (t *Target) deleteInSwitch(ctx context.Context, d conn.Delta) error {
 	if datapath == "" {
 		return nil // the kernel's conntrack has all entries
 	}
-	for _, p := range pairs[:min(len(pairs), mostInSwitch)] {
+	for _, p := range pairs[:min(len(pairs), maxInSwitch)] {
 		params := []string{datapath, fieldsOf("dst", p.VIP)}
 		if p.To.IsValid() {
 			params = append(params, fieldsOf("src", p.To))

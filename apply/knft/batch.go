@@ -72,7 +72,7 @@ func newBatch(d nft.Delta) *batch {
 		}
 		for _, name := range delta.Keys(t.SetElements) {
 			s := t.Want.Sets[name]
-			change(b, group{f, name, s.Key, s.Ranges()}, t.SetElements[name],
+			change(b, group{f, name, s.Key, s.HasRanges()}, t.SetElements[name],
 				func(e nft.Element, o cluster.Owner) element { return element{e, nil, o} })
 		}
 	}
@@ -190,7 +190,7 @@ func fields(key []nft.KeyField, e nft.Element, src netip.Addr) []byte {
 // data encodes the value of a map's element.
 func data(m *nft.Map, to nft.Target) []byte {
 	out := to.Addr.Addr().AsSlice()
-	if !m.Plain() {
+	if !m.AddressOnly() {
 		out = pad(binary.BigEndian.AppendUint16(out, to.Addr.Port()))
 	}
 	return out

@@ -109,8 +109,8 @@ func (t *Target) withoutMissing(d nft.Delta) (nft.Delta, []string, error) {
 		t.devices.addKnown(chains)
 		return out
 	}
-	table.Chains.Add, table.Chains.Change, table.Remake = present(table.Chains.Add), present(table.Chains.Change),
-		present(table.Remake)
+	table.Chains.Add, table.Chains.Change, table.Recreate = present(table.Chains.Add), present(table.Chains.Change),
+		present(table.Recreate)
 	t.devices.setWaiting(missing)
 	tables := maps.Clone(d.Tables)
 	tables[nft.Netdev] = table

@@ -23,10 +23,10 @@ const (
 	// northdTime is how long ovn-northd may take to delete rows after a change of the Northbound
 	// database.
 	northdTime = 5 * time.Second
-	// recomputeShare and mostPause limit recomputations if ovn-northd itself may have deleted the
+	// recomputeShare and maxPause limit recomputations if ovn-northd itself may have deleted the
 	// rows: the pause before one is this many times what the last one took. It takes half a second
 	// with 10 000 Services and service-engine = ovn, else some milliseconds.
-	recomputeShare, mostPause = 100, time.Minute
+	recomputeShare, maxPause = 100, time.Minute
 )
 
 // watchDeletions makes ovn-northd compute the Southbound database again after rows were deleted.
@@ -53,7 +53,7 @@ func (t *Target) watchDeletions(ctx context.Context) {
 			retry.Sleep(ctx, retry.Last)
 		}
 		if t.version(northd)(ctx) == nil { // it answers when it has computed
-			next = time.Now().Add(min(recomputeShare*time.Since(begin), mostPause))
+			next = time.Now().Add(min(recomputeShare*time.Since(begin), maxPause))
 		}
 		if foreign && ctx.Err() == nil {
 			t.cfg.Logger.Warn("another program deleted rows of OVN's Southbound database: ovn-northd computed them again")

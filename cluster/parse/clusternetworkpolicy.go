@@ -43,7 +43,7 @@ type clusterNetworkPolicyParser struct{ objectParser }
 //     denies everything.
 //   - With an unknown tier or an invalid priority, this holds for all rules, in the tier Admin.
 //   - With an invalid subject, the policy selects no pod: all rules are without effect.
-//   - Rules beyond MostRules are one rule with invalid parts, in place of the last.
+//   - Rules beyond MaxRules are one rule with invalid parts, in place of the last.
 func ClusterNetworkPolicy(o *clusternetworkpolicy.ClusterNetworkPolicy) (*cluster.Policy, []cluster.Problem) {
 	p := clusterNetworkPolicyParser{objectParser{owner: Owner(o)}}
 	policy := &cluster.Policy{Owner: p.owner, Tier: cluster.TierAdmin}
@@ -199,13 +199,13 @@ func parseClusterRule(list string, r *clusterNetworkPolicyRule) (rule cluster.Po
 // fieldOf returns the name of the only field of a union, with a dot; empty if there is not one.
 func fieldOf(fields map[string]json.RawMessage) string {
 	if name, err := onlyField(fields); err == nil {
-		return "." + cluster.Cut(name, mostField)
+		return "." + cluster.Truncate(name, maxField)
 	}
 	return ""
 }
 
-// mostField is the largest length of a name of a field in bytes, for one that the API may get.
-const mostField = 63
+// maxField is the largest length of a name of a field in bytes, for one that the API may get.
+const maxField = 63
 
 func onlyField(fields map[string]json.RawMessage) (string, error) {
 	switch names := slices.Sorted(maps.Keys(fields)); len(names) {

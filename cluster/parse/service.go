@@ -72,7 +72,7 @@ func Service(o *corev1.Service) (served bool, ports []*cluster.Frontend, problem
 			f.PortName, f.Protocol, f.Port, f.NodePort = port.PortName, port.Protocol, port.Port, port.NodePort
 			if len(records) > 0 {
 				f.LoadBalancerIPs = slices.DeleteFunc(slices.Clone(f.LoadBalancerIPs), func(a netip.Addr) bool {
-					return cluster.HasRecords(records, a) && !cluster.Recorded(records, a,
+					return cluster.HasRecords(records, a) && !cluster.IsRecorded(records, a,
 						cluster.LoadBalancerPort{Protocol: f.Protocol, Port: f.Port})
 				})
 			}

@@ -92,7 +92,7 @@ func (s *Store) announcedFor(owner cluster.Owner) *cluster.EgressIP {
 		return nil
 	}
 	return &cluster.EgressIP{Owner: owner, UID: frontends[0].UID, Created: frontends[0].Created,
-		Service: &cluster.EgressService{Announced: &cluster.Announced{}}}
+		Service: &cluster.EgressService{Announced: &cluster.Announcement{}}}
 }
 
 // servedAt reports whether a Service is served at a load balancer address.

@@ -265,11 +265,11 @@ func TestEgressFactsKeepTheirPointers(t *testing.T) {
 
 func TestOlder(t *testing.T) {
 	a, b := &cluster.EgressIP{Owner: cluster.Owner{Name: "a"}}, &cluster.EgressIP{Owner: cluster.Owner{Name: "b"}}
-	if a.Older(b) >= 0 {
+	if a.ComparePrecedence(b) >= 0 {
 		t.Error("of the same second, the first by name is older")
 	}
 	a.Created = metav1.Now().Time
-	if a.Older(b) <= 0 {
+	if a.ComparePrecedence(b) <= 0 {
 		t.Error("the older one is not")
 	}
 }

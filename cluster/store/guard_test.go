@@ -147,8 +147,8 @@ func TestRefusedFollowsTheCluster(t *testing.T) {
 
 func TestRangesOfExternalAddresses(t *testing.T) {
 	c := cluster.DefaultConfig()
-	c.ExternalIPs = cluster.Limit{Set: true, Ranges: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/28")}}
-	c.LoadBalancerIPs = cluster.Limit{Set: true}
+	c.ExternalIPs = cluster.AllowedRanges{Set: true, Ranges: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/28")}}
+	c.LoadBalancerIPs = cluster.AllowedRanges{Set: true}
 	s := store.New(c)
 	s.Set(service("s", "10.96.0.7", func(s *corev1.Service) {
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer

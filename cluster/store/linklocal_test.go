@@ -17,17 +17,18 @@ import (
 func TestLinkLocalIngress(t *testing.T) {
 	link, out := netip.MustParseAddr("169.254.77.10"), netip.MustParseAddr("198.51.100.10")
 	for name, c := range map[string]struct {
-		limit cluster.Limit
+		limit cluster.AllowedRanges
 		want  []netip.Addr
 	}{
-		"no limit": {cluster.Limit{}, []netip.Addr{out}},
-		"not listed": {cluster.Limit{Set: true, Ranges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
+		"no limit": {cluster.AllowedRanges{}, []netip.Addr{out}},
+		"not listed": {
+			cluster.AllowedRanges{Set: true, Ranges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
 			[]netip.Addr{out}},
-		"listed": {cluster.Limit{Set: true, Ranges: []netip.Prefix{netip.MustParsePrefix("169.254.77.0/24")}},
+		"listed": {cluster.AllowedRanges{Set: true, Ranges: []netip.Prefix{netip.MustParsePrefix("169.254.77.0/24")}},
 			[]netip.Addr{link}},
-		"all are": {cluster.Limit{Set: true, Ranges: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}},
+		"all are": {cluster.AllowedRanges{Set: true, Ranges: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}},
 			[]netip.Addr{link, out}},
-		"a masquerade": {cluster.Limit{Set: true,
+		"a masquerade": {cluster.AllowedRanges{Set: true,
 			Ranges: []netip.Prefix{netip.MustParsePrefix("169.254.169.0/24")}}, nil},
 	} {
 		s := store.New(cluster.Config{LoadBalancerIPs: c.limit,

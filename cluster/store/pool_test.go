@@ -80,7 +80,7 @@ func TestPools(t *testing.T) {
 // TestPoolBeyondLimit: load-balancer-ranges limits pools.
 func TestPoolBeyondLimit(t *testing.T) {
 	config := cluster.DefaultConfig()
-	config.LoadBalancerIPs = cluster.Limit{Set: true, Ranges: prefixes("192.0.2.0/24")}
+	config.LoadBalancerIPs = cluster.AllowedRanges{Set: true, Ranges: prefixes("192.0.2.0/24")}
 	st := store.New(config)
 	st.Set(pool("a", 1, "192.0.2.128/25", "192.0.2.255-192.0.3.0"))
 	s := st.Snapshot()

@@ -17,7 +17,7 @@ import (
 	"hairpin/cluster/store"
 )
 
-// TestProblemsOfOneObject: any object has at most MostProblems and a count in a Snapshot, and its
+// TestProblemsOfOneObject: any object has at most MaxProblems and a count in a Snapshot, and its
 // values that are kept are small.
 func TestProblemsOfOneObject(t *testing.T) {
 	const many = 3000
@@ -94,7 +94,7 @@ func TestProblemsOfOneObject(t *testing.T) {
 			t.Errorf("%s: no problem", name)
 		}
 		for o, n := range problems {
-			if n > cluster.MostProblems+1 {
+			if n > cluster.MaxProblems+1 {
 				t.Errorf("%s: %s has %d problems", name, o, n)
 			}
 		}

@@ -63,7 +63,7 @@ func NewGuard(number int, c *cluster.Config, v *Vetted, egressIPs []*cluster.Egr
 	}
 	for _, e := range egressIPs {
 		for _, a := range e.Addresses {
-			if g.egress[a] == nil || e.Older(g.egress[a]) < 0 {
+			if g.egress[a] == nil || e.ComparePrecedence(g.egress[a]) < 0 {
 				g.egress[a] = e
 			}
 		}
@@ -118,7 +118,8 @@ func (g *Guard) Endpoint(a netip.Addr) string {
 
 // external returns why a Service must not be served at an address other than its cluster IPs; empty
 // if it may.
-func (g *Guard) external(a netip.Addr, port uint16, limit *cluster.Limit, option string, created time.Time) string {
+func (g *Guard) external(a netip.Addr, port uint16, limit *cluster.AllowedRanges, option string,
+	created time.Time) string {
 	for _, r := range g.ranges {
 		if r.prefix.Contains(a) {
 			return fmt.Sprintf("%s is in %s (%s)", a, r.what, r.prefix)
@@ -172,7 +173,7 @@ func (g *Guard) pool(a netip.Addr) cluster.Owner {
 // reasons to refused. It returns the Frontend itself if it may have all.
 func (g *Guard) Admit(f *cluster.Frontend, refused *cluster.Problems) *cluster.Frontend {
 	unchanged := true
-	keep := func(list []netip.Addr, field string, limit *cluster.Limit, option string) []netip.Addr {
+	keep := func(list []netip.Addr, field string, limit *cluster.AllowedRanges, option string) []netip.Addr {
 		var allowed []netip.Addr
 		for _, a := range list {
 			if why := g.external(a, f.Port, limit, option, f.Created); why != "" {
@@ -228,7 +229,7 @@ func (g *Guard) RejectsRange(p *cluster.Pool, r cluster.AddressRange, pools []*c
 		return fmt.Sprintf("%s is not within a range of [default] load-balancer-ranges: its addresses are not used", r)
 	}
 	for _, q := range pools {
-		if i := slices.IndexFunc(q.Ranges, r.Overlaps); q != p && i >= 0 && q.Older(p) < 0 {
+		if i := slices.IndexFunc(q.Ranges, r.Overlaps); q != p && i >= 0 && q.CompareAge(p) < 0 {
 			return fmt.Sprintf("%s overlaps %s of %s, which is older: its addresses are not used", r, q.Ranges[i],
 				q.Owner)
 		}

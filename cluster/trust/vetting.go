@@ -68,14 +68,14 @@ func (t *Vetting) Vet(nodes []*cluster.Node) (*Vetted, VettedChanges) {
 		map[string]bool{}
 	c := cluster.Compare(t.nodes, nodes, (*cluster.Node).Compare)
 	t.nodes = nodes
-	for _, n := range c.Gone {
+	for _, n := range c.Removed {
 		t.remove(n)
 	}
-	slices.SortFunc(c.Come, t.byPrecedence) // so that no node displaces an earlier one
-	for _, n := range c.Come {
+	slices.SortFunc(c.Added, t.byPrecedence) // so that no node displaces an earlier one
+	for _, n := range c.Added {
 		t.add(n)
 	}
-	if t.overlap || slices.ContainsFunc(c.Come,
+	if t.overlap || slices.ContainsFunc(c.Added,
 		func(n *cluster.Node) bool { return !t.assignRanges(t.claims[n.Name]) }) {
 		t.assignAllRanges()
 	}
@@ -88,7 +88,7 @@ func (t *Vetting) Vet(nodes []*cluster.Node) (*Vetted, VettedChanges) {
 
 // byPrecedence compares nodes by precedence of their claims.
 func (t *Vetting) byPrecedence(a, b *cluster.Node) int {
-	return cmp.Or(cmp.Compare(boolInt(b.Name == t.own), boolInt(a.Name == t.own)), a.Older(b))
+	return cmp.Or(cmp.Compare(boolInt(b.Name == t.own), boolInt(a.Name == t.own)), a.CompareAge(b))
 }
 
 func boolInt(b bool) int {

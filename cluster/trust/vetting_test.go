@@ -28,7 +28,7 @@ func accepted(nodes []*cluster.Node, first string,
 		case b.Name:
 			return 1
 		}
-		return a.Older(b)
+		return a.CompareAge(b)
 	})
 	ids, ends, ranges, networks := map[int]string{}, map[netip.Addr]string{}, []netip.Prefix{},
 		map[netip.Prefix]map[string]bool{}

@@ -43,7 +43,7 @@ state of its nodes (explain --live). The namespace is deleted at the end, also a
 	completes(c, "agent-namespace", s.fromAPI(namespaces))
 	s.addNodes(c, &o.Nodes, "test only these nodes; empty = the first that are Ready, by name")
 	f.StringVarP(&o.Selector, "selector", "l", "", "test only nodes with these labels")
-	f.IntVar(&o.MostNodes, "max-nodes", 3, "maximum number of nodes to test without --nodes; 0 = all")
+	f.IntVar(&o.MaxNodes, "max-nodes", 3, "maximum number of nodes to test without --nodes; 0 = all")
 	f.Uint16Var(&o.HostPort, "host-port", 29080,
 		"first of three TCP and UDP ports for servers in the network of the nodes, which must be free")
 	f.StringSliceVar(&o.Outside, "outside", nil,

@@ -8,33 +8,37 @@ import (
 	"hairpin/delta"
 )
 
-// Delta is the difference between the wanted and the found tables. A changed Service is a changed
-// element, never a rule. A chain is rewritten only if its rules differ, in the same transaction.
+// Delta is the difference between the wanted and the found tables. A changed Service changes
+// elements, not rules. If the rules of a chain differ, all of them are replaced, in one
+// transaction.
 type Delta struct {
 	Tables map[Family]TableDelta // only tables that differ
 }
 
 // TableDelta is the difference of one table. It shares its values with the compared States.
 type TableDelta struct {
-	// Add creates the table, Delete removes it. Replace deletes and creates it in one transaction,
-	// because it has content that this package cannot represent, or a map or set of another type.
+	// Add creates the table, Delete deletes it. Replace deletes it and creates it again, in one
+	// transaction: it has parts for which this package has no type, or a map or set of another
+	// type.
 	Add, Delete, Replace bool
 
-	Chains delta.Delta[string, *Chain] // Change: other rules
-	Remake map[string]*Chain           // chains of another hook, device or owner: replaced in one transaction
+	Chains   delta.Delta[string, *Chain] // Change: other rules
+	Recreate map[string]*Chain           // chains with another hook, device or owner
 
-	Maps        delta.Delta[string, *Map] // whole maps, never Change
+	Maps        delta.Delta[string, *Map] // never Change: see MapElements
 	Sets        delta.Delta[string, *Set]
-	MapElements map[string]delta.Delta[Element, Target] // of maps that stay; Change: another target or owner
+	MapElements map[string]delta.Delta[Element, Target] // of maps in both States; Change: another target or owner
 	SetElements map[string]delta.Delta[Element, cluster.Owner]
 
-	// Want is the wanted table, which provides the text of rules and elements; nil for Delete.
+	// Want is the wanted table, from which String has the keys of rules, maps and sets; nil for
+	// Delete.
 	Want *Table
-	// Have is the found table, which provides the keys of elements to delete; nil for Add.
+	// Have is the found table, from which String has the keys of elements to delete; nil for Add.
 	Have *Table
 }
 
-// Diff compares the wanted with the found State. It compares owners as far as nft can store them.
+// Diff compares the wanted with the found State. Two owners are equal if nft stores the same
+// comment for both.
 func Diff(want, have State) Delta {
 	var d Delta
 	for _, f := range Families() {
@@ -58,7 +62,7 @@ func diffTable(want, have *Table) TableDelta {
 		return d
 	case have == nil:
 		d.Add = true
-	case len(have.Unknown) > 0 || otherTypes(want, have):
+	case len(have.Unknown) > 0 || typesDiffer(want, have):
 		d.Replace = true
 	}
 	if d.Add || d.Replace {
@@ -93,9 +97,9 @@ func putElements[V any](m *map[string]delta.Delta[Element, V], name string, e de
 	(*m)[name] = e
 }
 
-// otherTypes reports whether a map or set must change its type. nft cannot do that while rules
-// reference it.
-func otherTypes(want, have *Table) bool {
+// typesDiffer reports whether a map or set has another type. nft cannot change the type while rules
+// reference the map or set.
+func typesDiffer(want, have *Table) bool {
 	for name, w := range want.Maps {
 		if h := have.Maps[name]; have.Sets[name] != nil || h != nil && mapType(h) != mapType(w) {
 			return true
@@ -112,33 +116,34 @@ func otherTypes(want, have *Table) bool {
 func (d *TableDelta) diffChains(want, have *Table) {
 	d.Chains = delta.Of(want.Chains, have.Chains, func(w, h *Chain) bool {
 		return slices.EqualFunc(w.Rules, h.Rules,
-			func(a, b Rule) bool { return keptRule(want, &a) == keptRule(have, &b) })
+			func(a, b Rule) bool { return storedRule(want, &a) == storedRule(have, &b) })
 	})
 	for name, w := range want.Chains {
 		h := have.Chains[name]
 		if h == nil || hookText(w) == hookText(h) && sameOwner(w.Owner, h.Owner) {
 			continue
 		}
-		if d.Remake == nil {
-			d.Remake = map[string]*Chain{}
+		if d.Recreate == nil {
+			d.Recreate = map[string]*Chain{}
 		}
-		d.Remake[name] = w
+		d.Recreate[name] = w
 		delete(d.Chains.Change, name)
 	}
 }
 
-// kept returns the label of an owner as the kernel stores it.
-func kept(o cluster.Owner) string {
+// storedOwner returns an owner as the kernel stores it: an nft comment, or nothing if it is too
+// long.
+func storedOwner(o cluster.Owner) string {
 	comment, _ := labelText(o.String())
 	return comment
 }
 
 // sameOwner reports whether the kernel cannot distinguish two owners.
-func sameOwner(a, b cluster.Owner) bool { return a == b || kept(a) == kept(b) }
+func sameOwner(a, b cluster.Owner) bool { return a == b || storedOwner(a) == storedOwner(b) }
 
-// keptRule returns a rule as the kernel stores it. It ignores the order of the matches, all of
-// which must hold.
-func keptRule(t *Table, r *Rule) string {
+// storedRule returns a rule as the kernel stores it, with its matches sorted: their order does not
+// matter, because all of them must hold.
+func storedRule(t *Table, r *Rule) string {
 	comment, _ := labelText(ruleLabel(r))
 	c := Rule{Do: r.Do}
 	var matches []string
@@ -148,25 +153,26 @@ func keptRule(t *Table, r *Rule) string {
 		}
 	}
 	slices.Sort(matches)
-	return strings.Join(slices.Compact(matches), " ") + " " + ruleWords(t, &c) + comment
+	return strings.Join(slices.Compact(matches), " ") + " " + t.RuleText(&c) + comment
 }
 
-// implies reports whether other includes m: nft omits "meta l4proto tcp" before "tcp dport …".
+// implies reports whether m holds if other holds: nft omits "meta l4proto tcp" before "tcp dport
+// …".
 func implies(other, m Match) bool {
 	proto, is := m.(L4Proto)
 	port, ok := other.(DstPort)
 	return is && ok && port.Protocol == proto.Protocol
 }
 
-// names reports whether the key has one of these fields.
-func (s *Set) names(fields ...KeyField) bool {
+// hasAnyField reports whether the set's key has one of these fields.
+func (s *Set) hasAnyField(fields ...KeyField) bool {
 	return slices.ContainsFunc(s.Key, func(k KeyField) bool { return slices.Contains(fields, k) })
 }
 
 // Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }
 
-// Count returns the number of differences: tables, chains, maps, sets and single elements.
+// Count returns the number of differences: of tables, chains, maps, sets and single elements.
 func (d Delta) Count() int {
 	n := 0
 	for _, t := range d.Tables {
@@ -175,10 +181,10 @@ func (d Delta) Count() int {
 	return n
 }
 
-// OnlyElements reports whether only elements of maps and sets that stay differ.
+// OnlyElements reports whether all differences are elements of maps and sets that both States have.
 func (d Delta) OnlyElements() bool {
 	for _, t := range d.Tables {
-		if t.Add || t.Delete || t.Replace || t.Chains.Count()+len(t.Remake)+t.Maps.Count()+t.Sets.Count() > 0 {
+		if t.Add || t.Delete || t.Replace || t.Chains.Count()+len(t.Recreate)+t.Maps.Count()+t.Sets.Count() > 0 {
 			return false
 		}
 	}
@@ -187,7 +193,7 @@ func (d Delta) OnlyElements() bool {
 
 // Count returns the number of differences in one table.
 func (d TableDelta) Count() int {
-	n := d.Chains.Count() + len(d.Remake) + d.Maps.Count() + d.Sets.Count()
+	n := d.Chains.Count() + len(d.Recreate) + d.Maps.Count() + d.Sets.Count()
 	if d.Add || d.Delete || d.Replace {
 		n++
 	}
@@ -206,10 +212,10 @@ func (d TableDelta) Count() int {
 	return n
 }
 
-// Grow returns the part that adds and changes, which comes before Shrink.
+// Grow returns the part that adds and changes. It is applied before Shrink.
 func (d Delta) Grow() Delta { return d.part(true) }
 
-// Shrink returns the part that removes.
+// Shrink returns the part that deletes.
 func (d Delta) Shrink() Delta { return d.part(false) }
 
 func (d Delta) part(grow bool) Delta {
@@ -217,16 +223,16 @@ func (d Delta) part(grow bool) Delta {
 	for f, t := range d.Tables {
 		p := TableDelta{Want: t.Want, Have: t.Have}
 		if grow {
-			p.Add, p.Replace, p.Remake = t.Add, t.Replace, t.Remake
+			p.Add, p.Replace, p.Recreate = t.Add, t.Replace, t.Recreate
 		} else {
 			p.Delete = t.Delete
 		}
-		p.Chains, p.Maps, p.Sets = half(t.Chains, grow), half(t.Maps, grow), half(t.Sets, grow)
+		p.Chains, p.Maps, p.Sets = pickHalf(t.Chains, grow), pickHalf(t.Maps, grow), pickHalf(t.Sets, grow)
 		for name, e := range t.MapElements {
-			putElements(&p.MapElements, name, half(e, grow))
+			putElements(&p.MapElements, name, pickHalf(e, grow))
 		}
 		for name, e := range t.SetElements {
-			putElements(&p.SetElements, name, half(e, grow))
+			putElements(&p.SetElements, name, pickHalf(e, grow))
 		}
 		if p.Count() == 0 {
 			continue
@@ -239,7 +245,7 @@ func (d Delta) part(grow bool) Delta {
 	return out
 }
 
-func half[K comparable, V any](d delta.Delta[K, V], grow bool) delta.Delta[K, V] {
+func pickHalf[K comparable, V any](d delta.Delta[K, V], grow bool) delta.Delta[K, V] {
 	g, s := d.Split()
 	if grow {
 		return g

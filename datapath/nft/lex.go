@@ -9,10 +9,10 @@ import (
 type kind uint8
 
 const (
-	word    kind = iota // also operators and a single ':' or '.'
-	text                // "…"
-	mark                // one of { } ; ,
-	comment             // # to the end of the line
+	word        kind = iota // also an operator, ':' or '.'
+	text                    // a string in quotation marks, without them
+	punctuation             // one of { } ; ,
+	comment                 // # to the end of the line
 	newline
 	end
 )
@@ -36,10 +36,10 @@ func lex(in string) ([]token, error) {
 		case c == ' ' || c == '\t' || c == '\r':
 			i++
 		case strings.IndexByte("{};,", c) >= 0:
-			out = append(out, token{mark, in[i : i+1], line})
+			out = append(out, token{punctuation, in[i : i+1], line})
 			i++
 		case c == '#':
-			n := lengthTo(in[i:], "\n")
+			n := lengthUntil(in[i:], "\n")
 			out = append(out, token{comment, in[i : i+n], line})
 			i += n
 		case c == '"':
@@ -50,7 +50,7 @@ func lex(in string) ([]token, error) {
 			out = append(out, token{text, in[i+1 : i+1+n], line})
 			i += n + 2
 		default:
-			n := lengthTo(in[i:], " \t\r\n{};,\"#")
+			n := lengthUntil(in[i:], " \t\r\n{};,\"#")
 			out = append(out, token{word, in[i : i+n], line})
 			i += n
 		}
@@ -58,8 +58,8 @@ func lex(in string) ([]token, error) {
 	return append(out, token{end, "end of text", line}), nil
 }
 
-// lengthTo returns the number of bytes before the first of the characters.
-func lengthTo(s, characters string) int {
+// lengthUntil returns the number of bytes of s before the first of the characters.
+func lengthUntil(s, characters string) int {
 	if n := strings.IndexAny(s, characters); n >= 0 {
 		return n
 	}

@@ -1,9 +1,9 @@
-// Package nft describes the wanted or found content of our nft tables.
+// Package nft describes the wanted or found content of Hairpin's nft tables.
 //
 // Tables, chains and rules are those of nft, in the few forms that Hairpin uses. A rule is a list
-// of matches and one verdict, each a type of this package. So a rule can be printed, read back and
-// walked without a parser for all of nft. What changes with every Service is in map and set
-// elements, never in rules: the number of rules is constant.
+// of matches and one statement, each a type of this package. So a rule can be printed, parsed and
+// walked without a parser for all of nft. A Service has elements of maps and sets, and no rules of
+// its own: the number of rules does not depend on Services.
 package nft
 
 import (
@@ -13,7 +13,7 @@ import (
 	"hairpin/delta"
 )
 
-// State holds our tables by family. All of them are named claims.NFTTable.
+// State holds Hairpin's tables by family. All of them are named claims.NFTTable.
 type State map[Family]*Table
 
 // Family is an nft table family.
@@ -23,7 +23,7 @@ type Family string
 const (
 	Inet   Family = "inet"
 	Netdev Family = "netdev"
-	IP     Family = "ip" // IP and IP6 are for statements that inet lacks: see Dup
+	IP     Family = "ip" // IP and IP6 have statements that inet lacks: see Dup
 	IP6    Family = "ip6"
 )
 
@@ -35,23 +35,24 @@ type Table struct {
 	Chains map[string]*Chain
 	Maps   map[string]*Map
 	Sets   map[string]*Set
-	// Unknown lists what was found in the table and has no type here, in nft's syntax. It is never
-	// wanted: Diff deletes the whole table and creates it again, in one transaction.
+	// Unknown lists parts of a found table for which this package has no type, in nft's syntax. No
+	// wanted table has any: Diff deletes the whole table and creates it again, in one transaction.
 	Unknown []string
 }
 
 // Chain is a chain; a base chain has a Hook.
 type Chain struct {
 	Name     string
-	Type     string // "nat", "filter"; empty = not a base chain
+	Type     string // "nat" or "filter"; empty = not a base chain
 	Hook     string // "prerouting", "input", "output", "postrouting", "ingress"
-	Device   string // of netdev chains. apply omits a chain whose device does not exist, and waits for the device
-	Priority int    // number: -100 is dstnat, 100 srcnat, 0 filter
+	Device   string // of netdev chains; apply adds the chain when the device exists
+	Priority int    // -100 is nft's dstnat, 0 its filter, 100 its srcnat
 	Rules    []Rule
 	Owner    cluster.Owner
 }
 
-// Rule is one rule: if all matches hold, the statement runs. Rules are compared in order.
+// Rule is one rule: if all matches hold, the statement is executed. The order of the rules of a
+// chain matters.
 type Rule struct {
 	Matches []Match
 	Do      Statement
@@ -59,7 +60,7 @@ type Rule struct {
 	Owner   cluster.Owner
 }
 
-// Match is one condition, of a closed set: the types below.
+// Match is one condition of a rule: one of the types below.
 type Match interface{ match() }
 
 // AddrIn is "ip saddr/daddr PREFIX" or the same for ip6.
@@ -72,7 +73,7 @@ type AddrIn struct {
 // DstIsLocal is "fib daddr type local": the destination is an address of this host.
 type DstIsLocal struct{}
 
-// L4Proto is "meta l4proto tcp".
+// L4Proto is "meta l4proto tcp", "meta l4proto udp" …
 type L4Proto struct{ Protocol cluster.Protocol }
 
 // DstPort is "tcp dport N", "udp dport N" …; it implies the protocol.
@@ -81,14 +82,13 @@ type DstPort struct {
 	Port     uint16
 }
 
-// OutInterface is "oifname NAME"; InInterface is "iifname NAME". A * at the end of a name matches
-// any rest.
+// OutInterface is "oifname NAME". A * at the end of NAME matches any rest of a name.
 type OutInterface struct {
 	Name string
 	Not  bool
 }
 
-// InInterface is "iifname NAME".
+// InInterface is "iifname NAME", with the same *.
 type InInterface struct {
 	Name string
 	Not  bool
@@ -97,68 +97,64 @@ type InInterface struct {
 // MarkIs is "meta mark & Mask == Value".
 type MarkIs struct{ Value, Mask uint32 }
 
-// InSet is "ip daddr . meta l4proto . th dport @NAME" and the like: the key fields are those of the
-// set.
+// InSet is "ip daddr . meta l4proto . th dport @NAME" and the like: the packet's values of the
+// set's key fields are an element of the set.
 type InSet struct{ Set string }
 
 // EtherSrc is "ether saddr MAC": the source MAC of the frame.
 type EtherSrc struct{ MAC cluster.MAC }
 
-// NoSYN is "tcp flags ! syn": a later packet of a TCP connection.
+// NoSYN is "tcp flags ! syn": any packet of a TCP connection except those that open it.
 type NoSYN struct{}
 
 // CTMarkIs is "ct mark Value": the mark of the packet's connection.
 type CTMarkIs struct{ Value uint32 }
 
-// CTState is the state of a packet's connection: "ct state related".
+// CTState is "ct state related" and the like: the state of the packet in connection tracking.
 type CTState string
 
-// States of connections.
+// The states in use.
 const (
-	CTRelated     CTState = "related"     // belongs to a known connection, such as an ICMP error
-	CTEstablished CTState = "established" // both sides have sent
-	CTUnknown     CTState = "invalid,new" // belongs to no known connection
+	CTRelated      CTState = "related"     // about a known connection, such as an ICMP error
+	CTEstablished  CTState = "established" // of a connection with packets in both directions
+	CTNewOrInvalid CTState = "invalid,new" // of no known connection
 )
 
 // CTDirection is "ct direction original" or "ct direction reply": whether the packet goes in the
 // direction in which its connection began. A packet without a connection matches neither.
 type CTDirection string
 
-// Directions of packets.
+// The directions.
 const (
 	CTOriginal CTDirection = "original"
 	CTReply    CTDirection = "reply"
 )
 
-// Statement is the effect of a rule, of a closed set: the types below.
+// Statement is what a rule does: one of the types below.
 type Statement interface{ statement() }
 
-// Accept, Drop, Return are verdicts.
+// Accept, Drop and Return are verdicts.
 type (
-	// Accept ends the hook for this packet.
-	Accept struct{}
-	// Drop ends the packet.
-	Drop struct{}
-	// Return goes back to the calling chain.
-	Return struct{}
+	Accept struct{} // the packet passes this base chain
+	Drop   struct{} // the packet is dropped
+	Return struct{} // the evaluation of the calling chain continues
 )
 
 // Reject drops the packet and informs its sender: "reject with icmpx port-unreachable", or with a
 // TCP reset, which requires a preceding match on TCP.
 type Reject struct{ TCPReset bool }
 
-// Masquerade translates the source to the address of the egress interface.
+// Masquerade translates the source to the address of the output interface.
 type Masquerade struct{}
 
-// SNAT translates the source to an address.
+// SNAT translates the source to Addr.
 type SNAT struct{ Addr netip.Addr }
 
 // Forward sends the frame out of a device immediately; only in the family netdev.
 type Forward struct{ Device string }
 
 // Dup sends an unchanged copy of the packet to another machine: "dup to ADDRESS device NAME"; only
-// in the families ip and ip6. The copy leaves by an existing device, and the original continues
-// with the next rule.
+// in the families ip and ip6. The device must exist. The original continues with the next rule.
 type Dup struct {
 	To     netip.Addr
 	Device string
@@ -167,27 +163,27 @@ type Dup struct {
 // SetMark is "meta mark set".
 type SetMark struct{ Value uint32 }
 
-// AddMark is "meta mark set meta mark | Bits".
+// AddMark is "meta mark set meta mark | Bits": it sets these bits and keeps the others.
 type AddMark struct{ Bits uint32 }
 
-// SaveMark is "ct mark set meta mark": it copies the packet's mark to the connection. RestoreMark
-// is the reverse.
+// SaveMark is "ct mark set meta mark": it copies the packet's mark to the connection.
 type SaveMark struct{}
 
-// RestoreMark is "meta mark set ct mark".
+// RestoreMark is "meta mark set ct mark": it copies the connection's mark to the packet.
 type RestoreMark struct{}
 
-// SNATMap looks up the packet's source and egress interface in a map of the table and translates
-// the source to the result. A packet without an element continues with the next rule. "snat ip to
-// ip saddr . oifname map @NAME".
+// SNATMap is "snat ip to ip saddr . oifname map @NAME": it looks up the packet's source and output
+// interface in a map of the table and translates the source to the result. A packet without an
+// element continues with the next rule.
 type SNATMap struct{ Map string }
 
-// DNATMap looks up the packet's key in a map of the table and translates the destination to the
-// result. A packet without an element continues with the next rule. "dnat ip to meta l4proto . th
-// dport map @NAME". nft requires the protocol and the port in the map's key.
+// DNATMap is "dnat ip to meta l4proto . th dport map @NAME": it looks up the packet's values of the
+// map's key fields in a map of the table and translates the destination to the result. A packet
+// without an element continues with the next rule. nft requires the protocol and the port in the
+// map's key.
 type DNATMap struct{ Map string }
 
-// KeyField is a part of the key of a map or set.
+// KeyField is a field of the key of a map or set.
 type KeyField string
 
 // The key fields, in nft's syntax.
@@ -196,13 +192,14 @@ const (
 	KeyIP6Dst KeyField = "ip6 daddr"
 	KeyProto  KeyField = "meta l4proto"
 	KeyPort   KeyField = "th dport"
-	// As the last field, of sets only: the source is within a range (flags interval). Ranges must
-	// not overlap. Before KeyOut: the source is that address.
+	// The source. As the last field of a set's key, it is a range of addresses (flags interval);
+	// ranges of a set must not overlap. Before KeyOut, it is one address.
 	KeyIPSrc  KeyField = "ip saddr"
 	KeyIP6Src KeyField = "ip6 saddr"
-	KeyOut    KeyField = "oifname" // after a source, and then the last field
-	// As the last field, after a port, of maps only: a slot, which is some bits of the client's
-	// port or address. A port's lowest bit is not used: Linux gives connections even ports.
+	KeyOut    KeyField = "oifname" // the last field, after a source
+	// A slot: four bits of the client's port or address, by which a map distributes clients over
+	// endpoints. Only the last field of a map's key, after a port. A port's lowest bit is not used,
+	// because Linux prefers even ports for connections.
 	KeyPortSlot KeyField = "(th sport & 30)"
 	KeyIPSlot   KeyField = "(ip saddr & 0.0.0.15)"
 	KeyIP6Slot  KeyField = "(ip6 saddr & ::f)"
@@ -220,7 +217,8 @@ func SlotOf(k KeyField, client netip.AddrPort) uint8 {
 	return b[len(b)-1] % Slots
 }
 
-// Map maps keys to an address and a port of one family; keys with KeyOut to an address only.
+// Map maps each key to an address of one family and a port. With KeyOut in the key, it maps each
+// key to an address only.
 type Map struct {
 	Name     string
 	Family   cluster.Family // of the value
@@ -235,26 +233,27 @@ type Set struct {
 	Elements delta.Map[Element, cluster.Owner]
 }
 
-// Element is a key of a Map or Set; only the fields in its Key are set. It is comparable.
+// Element is the key of one element of a Map or Set. It has only the fields of the Map's or Set's
+// Key; the others are zero.
 type Element struct {
 	Addr     netip.Addr
 	Protocol cluster.Protocol
 	Port     uint16
 	Src      netip.Prefix
-	Out      string // interface
-	Slot     uint8
+	Out      string // name of the output interface
+	Slot     uint8  // see SlotOf
 }
 
 // Target is the value of a Map's element.
 type Target struct {
 	Addr  netip.AddrPort // port 0 if the map has none
-	Owner cluster.Owner  // in the kernel a comment of the element; zero if too long for one (see MaxComment)
+	Owner cluster.Owner  // read from the kernel: zero if longer than MaxComment
 }
 
-// Holds reports whether the set has a key. If its key has a source, it reports whether one of its
-// ranges contains src.
+// Holds reports whether the set has an element for a packet with this key and source. Of a set with
+// ranges, it is an element with a range that contains src.
 func (s *Set) Holds(key Element, src netip.Addr) bool {
-	if !s.Ranges() {
+	if !s.HasRanges() {
 		_, held := s.Elements.Get(key)
 		return held
 	}

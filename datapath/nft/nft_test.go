@@ -105,14 +105,14 @@ func TestListings(t *testing.T) {
 	}
 }
 
-func TestParseNamesTheUnknownWord(t *testing.T) {
+func TestParseNamesTheUnexpectedWord(t *testing.T) {
 	table := func(s string) string { return "table inet hairpin {\n" + s + "\n}\n" }
 	for _, c := range []struct{ text, words string }{
 		{"flush ruleset", `"flush"`},
 		{"table arp hairpin {\n}", `"arp"`},
 		{"table inet other {\n}", `"other"`},
 		{table("flowtable f {\n}"), `"flowtable"`},
-		{table("chain a {\nct state new accept\n}"), `line 3: unknown word "new"`},
+		{table("chain a {\nct state new accept\n}"), `line 3: unexpected "new"`},
 		{table("chain a {\ntype nat hook prerouting priority 0; policy drop;\n}"), `"drop"`},
 		{table("chain a {\ntcp sport 1 accept\n}"), `"sport"`},
 		{table("chain a {\naccept accept\n}"), `"accept"`},
@@ -125,7 +125,7 @@ func TestParseNamesTheUnknownWord(t *testing.T) {
 		{table("set s {\ntype inet_service\nflags interval\n}"), `"flags"`},
 		{table("map m {\ntype ipv4_addr . ifname : ipv4_addr . inet_service\n}"), `unknown type`},
 		{table("map m {\ntype ipv4_addr . ifname : ipv4_addr\n}\nchain a {\ndnat ip to ip saddr . oifname map @m\n}"),
-			`map of destinations`},
+			`map to addresses and ports`},
 		{table("set s {\ntype inet_service\nelements = { 1, 2 3 }\n}"), `"3"`},
 		{table("set s {\ntype inet_service\nelements = { 1, 1 }\n}"), `second element 1`},
 		{table("set s {\ntype inet_service\nelements = { 70000 }\n}"), `"70000"`},

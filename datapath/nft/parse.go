@@ -10,24 +10,24 @@ import (
 	"hairpin/cluster"
 )
 
-// Parse parses what Print writes, and what `nft list table` of nft 1.0.6 to 1.1 prints for such
-// tables. It accepts only the forms of this package: anything else is an error with the word and
-// its line. Maps and sets precede the chains that use them, as nft prints them.
+// Parse parses the text of Print, and what `nft list table` of nft 1.0.6 to 1.1 prints for such
+// tables. It accepts only the forms of this package. For any other, it returns an error with the
+// unexpected word and its line. Maps and sets must precede the chains that use them, as nft prints
+// them.
 func Parse(in string) (State, error) { return parse(in, false) }
 
-// ParseFound is Parse for a table that another program may have edited. It stores what has no form
-// in this package as text in Table.Unknown, instead of returning an error. It fails only on text
-// that is not a table of ours.
+// ParseFound is Parse for a table that another program may have edited. It stores parts that Parse
+// does not accept as text in Table.Unknown, instead of returning an error. It fails only on text
+// that is not a table of Hairpin.
 func ParseFound(in string) (State, error) { return parse(in, true) }
 
-// parser is the position in the token list. In lenient mode, it puts what it does not understand
-// into Unknown.
+// parser parses a list of tokens. If lenient, it puts parts that it cannot parse into Unknown.
 type parser struct {
 	tokens  []token
-	at      int
+	at      int // index of the next token
 	lenient bool
 	table   *Table
-	implied cluster.Protocol // of a key with "tcp dport", 0 = none
+	implied cluster.Protocol // by "tcp dport" in the key that was parsed last; 0 = none
 }
 
 func parse(in string, lenient bool) (State, error) {
@@ -42,15 +42,15 @@ func parse(in string, lenient bool) (State, error) {
 		if p.peek().kind == end {
 			return out, nil
 		}
-		if err := p.words("table"); err != nil {
+		if err := p.expect("table"); err != nil {
 			return nil, err
 		}
 		family := Family(p.peek().s)
 		if !slices.Contains(Families(), family) {
-			return nil, p.unknown("family of a table")
+			return nil, p.unexpected("table family")
 		}
 		p.at++
-		if err := p.words(claims.NFTTable, "{"); err != nil {
+		if err := p.expect(claims.NFTTable, "{"); err != nil {
 			return nil, err
 		}
 		if out[family] != nil {
@@ -71,13 +71,13 @@ func (p *parser) tableBody() error {
 		switch t := p.next(); {
 		case t.kind == newline:
 		case t.kind == comment:
-			if quoted, found := strings.CutPrefix(t.s, unknownLine); found {
+			if quoted, found := strings.CutPrefix(t.s, unknownPrefix); found {
 				var u string
 				if u, err = strconv.Unquote(quoted); err == nil {
 					p.table.Unknown = append(p.table.Unknown, u)
 				}
 			}
-		case t.s == "}" && t.kind == mark:
+		case t.s == "}" && t.kind == punctuation:
 			return nil
 		case t.kind == end:
 			return fmt.Errorf("line %d: the table has no end", t.line)
@@ -89,7 +89,7 @@ func (p *parser) tableBody() error {
 			err = p.setBody()
 		default:
 			p.at--
-			err = p.unknown("part of a table")
+			err = p.unexpected("chain, map or set")
 		}
 		if err == nil {
 			continue
@@ -101,14 +101,15 @@ func (p *parser) tableBody() error {
 	}
 }
 
-// keepUnknown records the text from start to the end of its line, with all lines of its braces, and
-// moves to the text after it.
+// keepUnknown adds the text from the token at start to the end of its line to Unknown, with where
+// in front. Braces may continue it on further lines. The next token is the first one after the
+// text.
 func (p *parser) keepUnknown(start int, where string) {
 	var words []string
 	depth := 0
 	for p.at = start; ; p.at++ {
 		t := p.peek()
-		if t.kind == end || (depth == 0 && (t.kind == newline || t.s == "}" && t.kind == mark)) {
+		if t.kind == end || (depth == 0 && (t.kind == newline || t.s == "}" && t.kind == punctuation)) {
 			break
 		}
 		switch {
@@ -133,7 +134,7 @@ func (p *parser) chain() error {
 		return err
 	}
 	c := &Chain{Name: name}
-	if err := p.words("{"); err != nil {
+	if err := p.expect("{"); err != nil {
 		return err
 	}
 	c.Owner = cluster.ParseOwner(p.longLabel())
@@ -142,7 +143,7 @@ func (p *parser) chain() error {
 		switch t := p.next(); {
 		case t.kind == newline || t.kind == comment || t.s == ";":
 			continue
-		case t.s == "}" && t.kind == mark:
+		case t.s == "}" && t.kind == punctuation:
 			return p.addChain(c)
 		case t.kind == end:
 			return fmt.Errorf("line %d: chain %s has no end", t.line, c.Name)
@@ -185,7 +186,7 @@ func (p *parser) hook(c *Chain) error {
 	if c.Type, err = p.value("chain type"); err != nil {
 		return err
 	}
-	if err := p.words("hook"); err != nil {
+	if err := p.expect("hook"); err != nil {
 		return err
 	}
 	if c.Hook, err = p.value("hook"); err != nil {
@@ -196,7 +197,7 @@ func (p *parser) hook(c *Chain) error {
 			return err
 		}
 	}
-	if err := p.words("priority"); err != nil {
+	if err := p.expect("priority"); err != nil {
 		return err
 	}
 	if c.Priority, err = p.priority(); err != nil {
@@ -204,19 +205,20 @@ func (p *parser) hook(c *Chain) error {
 	}
 	p.accept(";")
 	if p.accept("policy") {
-		return p.words("accept", ";")
+		return p.expect("accept", ";")
 	}
 	return nil
 }
 
-// priority parses a number, or one of nft's names with an offset such as "filter - 500".
+// priority parses a number, or one of nft's names with or without an offset, such as "filter -
+// 500".
 func (p *parser) priority() (int, error) {
 	known := map[string]int{"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50, "srcnat": 100}
 	base, named := known[p.peek().s]
 	if !named {
 		n, err := strconv.Atoi(p.peek().s)
 		if err != nil {
-			return 0, p.unknown("priority")
+			return 0, p.unexpected("priority")
 		}
 		p.at++
 		return n, nil
@@ -233,7 +235,7 @@ func (p *parser) priority() (int, error) {
 	}
 	n, err := strconv.Atoi(p.peek().s)
 	if err != nil {
-		return 0, p.unknown("offset of a priority")
+		return 0, p.unexpected("offset of a priority")
 	}
 	p.at++
 	return base + sign*n, nil
@@ -241,7 +243,7 @@ func (p *parser) priority() (int, error) {
 
 func (p *parser) name() (string, error) {
 	if t := p.peek(); t.kind != word {
-		return "", p.unknown("name")
+		return "", p.unexpected("name")
 	}
 	return p.next().s, nil
 }
@@ -253,16 +255,16 @@ func (p *parser) skipComment() {
 }
 
 // value consumes a word or a string.
-func (p *parser) value(what string) (string, error) {
+func (p *parser) value(want string) (string, error) {
 	if t := p.peek(); t.kind != word && t.kind != text {
-		return "", p.unknown(what)
+		return "", p.unexpected(want)
 	}
 	return p.next().s, nil
 }
 
-// longLabel consumes the comment with a label too long for nft, if it is the next token.
+// longLabel consumes a comment with a label that is too long for nft, if it is the next token.
 func (p *parser) longLabel() string {
-	label, found := strings.CutPrefix(p.peek().s, longLabel)
+	label, found := strings.CutPrefix(p.peek().s, longLabelPrefix)
 	if !found || label == "" || p.peek().kind != comment {
 		return ""
 	}
@@ -272,7 +274,7 @@ func (p *parser) longLabel() string {
 
 func (p *parser) peek() token { return p.tokens[p.at] }
 
-// next consumes a token, except the end.
+// next consumes a token, unless it is the end.
 func (p *parser) next() token {
 	t := p.tokens[p.at]
 	if t.kind != end {
@@ -281,19 +283,20 @@ func (p *parser) next() token {
 	return t
 }
 
+// accept consumes the next token if it is s, and reports whether it was.
 func (p *parser) accept(s string) bool {
-	if t := p.peek(); t.s != s || (t.kind != word && t.kind != mark) {
+	if t := p.peek(); t.s != s || (t.kind != word && t.kind != punctuation) {
 		return false
 	}
 	p.at++
 	return true
 }
 
-// words consumes exactly these words.
-func (p *parser) words(want ...string) error {
+// expect consumes exactly these words.
+func (p *parser) expect(want ...string) error {
 	for _, w := range want {
 		if !p.accept(w) {
-			return fmt.Errorf("line %d: %q where %q must be", p.peek().line, p.peek().s, w)
+			return p.unexpected(strconv.Quote(w))
 		}
 	}
 	return nil
@@ -305,6 +308,7 @@ func (p *parser) skipBlank() {
 	}
 }
 
-func (p *parser) unknown(what string) error {
-	return fmt.Errorf("line %d: unknown word %q: not a %s that is known here", p.peek().line, p.peek().s, what)
+// unexpected returns an error about the next token.
+func (p *parser) unexpected(want string) error {
+	return fmt.Errorf("line %d: unexpected %q, expected %s", p.peek().line, p.peek().s, want)
 }

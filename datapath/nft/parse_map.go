@@ -14,15 +14,15 @@ import (
 func (p *parser) mapBody() error {
 	m := &Map{}
 	var err error
-	if m.Name, err = p.name(); err != nil {
+	if m.Name, err = p.newName(); err != nil {
 		return err
 	}
 	err = p.elements(func() error {
 		if m.Key, err = p.key(); err != nil {
 			return err
 		}
-		m.slotted()
-		if err = p.words(":"); err != nil {
+		m.resolveSlot()
+		if err = p.expect(":"); err != nil {
 			return err
 		}
 		line := p.peek().line
@@ -30,7 +30,7 @@ func (p *parser) mapBody() error {
 		if err != nil {
 			return err
 		}
-		if m.Plain() {
+		if m.AddressOnly() {
 			value = append(value, KeyPort)
 		}
 		if len(value) != 2 || value[0] != KeyIPDst && value[0] != KeyIP6Dst || value[1] != KeyPort {
@@ -46,11 +46,11 @@ func (p *parser) mapBody() error {
 		if err != nil {
 			return nil, err
 		}
-		if err := p.words(":"); err != nil {
+		if err := p.expect(":"); err != nil {
 			return nil, err
 		}
 		value := []KeyField{m.value(), KeyPort}
-		if m.Plain() {
+		if m.AddressOnly() {
 			value = value[:1]
 		}
 		v, err := p.fields(value)
@@ -67,14 +67,20 @@ func (p *parser) mapBody() error {
 	if err != nil {
 		return err
 	}
-	if p.table.Maps[m.Name] != nil || p.table.Sets[m.Name] != nil {
-		return fmt.Errorf("line %d: a second map or set %s", p.peek().line, m.Name)
-	}
 	p.table.Maps[m.Name] = m
 	return nil
 }
 
-// value returns the first field of a map's value.
+// newName consumes the name of a map or set that the table does not have yet.
+func (p *parser) newName() (string, error) {
+	name, err := p.name()
+	if err == nil && (p.table.Maps[name] != nil || p.table.Sets[name] != nil) {
+		err = fmt.Errorf("line %d: a second map or set %s", p.peek().line, name)
+	}
+	return name, err
+}
+
+// value returns the field with the type of the map's addresses.
 func (m *Map) value() KeyField {
 	if m.Family == cluster.IPv4 {
 		return KeyIPDst
@@ -86,18 +92,18 @@ func (m *Map) value() KeyField {
 func (p *parser) setBody() error {
 	s := &Set{}
 	var err error
-	if s.Name, err = p.name(); err != nil {
+	if s.Name, err = p.newName(); err != nil {
 		return err
 	}
 	err = p.elements(func() error {
-		if s.Key, err = p.key(); err == nil && twice(s.Key) {
-			return fmt.Errorf("line %d: a slot is a map's", p.peek().line)
+		if s.Key, err = p.key(); err == nil && hasSecondPort(s.Key) {
+			return fmt.Errorf("line %d: only the key of a map has a slot", p.peek().line)
 		}
-		if err == nil && p.ranged() {
-			s.ofSources()
+		if err == nil && p.intervalFollows() {
+			s.resolveSource()
 		}
 		return err
-	}, s.Ranges, func() (func(cluster.Owner), error) {
+	}, s.HasRanges, func() (func(cluster.Owner), error) {
 		e, owner, err := p.element(s.Key)
 		if err != nil {
 			return nil, err
@@ -111,21 +117,18 @@ func (p *parser) setBody() error {
 	if err != nil {
 		return err
 	}
-	if p.table.Maps[s.Name] != nil || p.table.Sets[s.Name] != nil {
-		return fmt.Errorf("line %d: a second map or set %s", p.peek().line, s.Name)
-	}
 	p.table.Sets[s.Name] = s
 	return nil
 }
 
-// twice reports whether a key has two ports, one of which is a slot.
-func twice(key []KeyField) bool {
+// hasSecondPort reports whether a key ends with a second port, which would be a slot.
+func hasSecondPort(key []KeyField) bool {
 	last := len(key) - 1
 	return last > 0 && slices.Contains(key[:last], KeyPort) && key[last] == KeyPort
 }
 
-// ranged reports whether the interval flag follows a set's type.
-func (p *parser) ranged() bool {
+// intervalFollows reports whether flags are next, after a set's type.
+func (p *parser) intervalFollows() bool {
 	for _, t := range p.tokens[p.at:] {
 		switch {
 		case t.kind == newline || t.kind == comment || t.s == ";":
@@ -136,9 +139,9 @@ func (p *parser) ranged() bool {
 	return false
 }
 
-// ofSources turns the only address of a key into a source: the type does not distinguish them, but
-// only sources have ranges.
-func (s *Set) ofSources() {
+// resolveSource makes the only address of a key a source. nft has one type for sources and
+// destinations, but only sources have ranges here.
+func (s *Set) resolveSource() {
 	if len(s.Key) == 1 {
 		if k, ok := sourceOf(s.Key[0]); ok {
 			s.Key[0] = k
@@ -157,10 +160,11 @@ func sourceOf(k KeyField) (KeyField, bool) {
 	return "", false
 }
 
-// elements parses the braces of a map or set: its type, and its elements with one. A label too long
-// for nft follows the comma of its element.
-func (p *parser) elements(typ func() error, ranges func() bool, one func() (func(cluster.Owner), error)) error {
-	if err := p.words("{"); err != nil {
+// elements parses what is between the braces of a map or set. parseElement returns a function that
+// sets the owner of the element: a label that is too long for nft follows the comma of its element.
+func (p *parser) elements(parseType func() error, ranges func() bool,
+	parseElement func() (func(cluster.Owner), error)) error {
+	if err := p.expect("{"); err != nil {
 		return err
 	}
 	typed, flagged := false, false
@@ -168,7 +172,7 @@ func (p *parser) elements(typ func() error, ranges func() bool, one func() (func
 		switch t := p.next(); {
 		case t.kind == newline || t.kind == comment || t.s == ";":
 			continue
-		case t.s == "}" && t.kind == mark:
+		case t.s == "}" && t.kind == punctuation:
 			if !typed {
 				return fmt.Errorf("line %d: a map or set without a type", t.line)
 			}
@@ -179,31 +183,31 @@ func (p *parser) elements(typ func() error, ranges func() bool, one func() (func
 		case t.s == "flags" && typed && !flagged && ranges() && p.accept("interval"):
 			flagged = true
 		case (t.s == "typeof" || t.s == "type") && !typed:
-			if err := typ(); err != nil {
+			if err := parseType(); err != nil {
 				return err
 			}
 			typed = true
 		case t.s == "elements" && typed:
-			if err := p.words("=", "{"); err != nil {
+			if err := p.expect("=", "{"); err != nil {
 				return err
 			}
-			if err := p.elementList(one); err != nil {
+			if err := p.elementList(parseElement); err != nil {
 				return err
 			}
 		default:
 			p.at--
-			return p.unknown("part of a map or set")
+			return p.unexpected("type, flags or elements")
 		}
 	}
 }
 
-func (p *parser) elementList(one func() (func(cluster.Owner), error)) error {
+func (p *parser) elementList(parseElement func() (func(cluster.Owner), error)) error {
 	for {
 		p.skipBlank()
 		if p.accept("}") {
 			return nil
 		}
-		setOwner, err := one()
+		setOwner, err := parseElement()
 		if err != nil {
 			return err
 		}
@@ -213,12 +217,12 @@ func (p *parser) elementList(one func() (func(cluster.Owner), error)) error {
 		}
 		p.skipBlank()
 		if !comma && p.peek().s != "}" {
-			return p.unknown("end of an element")
+			return p.unexpected(`"," or "}"`)
 		}
 	}
 }
 
-// element parses a key and its comment.
+// element parses a key and its comment, the owner.
 func (p *parser) element(key []KeyField) (Element, cluster.Owner, error) {
 	e, err := p.fields(key)
 	if err != nil || !p.accept("comment") {
@@ -228,34 +232,34 @@ func (p *parser) element(key []KeyField) (Element, cluster.Owner, error) {
 	return e, cluster.ParseOwner(label), err
 }
 
-// fields parses the values of the fields, separated by dots.
+// fields parses one value for each field of a key, separated by dots.
 func (p *parser) fields(key []KeyField) (Element, error) {
 	var e Element
 	for i, k := range key {
 		if i > 0 && !p.accept(".") {
-			return e, p.unknown("key: a dot must be")
+			return e, p.unexpected(`"." of a key`)
 		}
 		t := p.peek()
 		if t.kind != word && (t.kind != text || k != KeyOut) {
-			return e, p.unknown(string(k))
+			return e, p.unexpected("value of " + string(k))
 		}
 		switch k {
 		case KeyProto:
 			proto, ok := protocolOf(t.s)
 			if !ok {
-				return e, p.unknown("protocol")
+				return e, p.unexpected("protocol")
 			}
 			e.Protocol = proto
 		case KeyPort:
 			n, err := strconv.ParseUint(t.s, 10, 16)
 			if err != nil {
-				return e, p.unknown("port")
+				return e, p.unexpected("port")
 			}
 			e.Port = uint16(n)
 		case KeyIPSrc, KeyIP6Src:
 			prefix, ok := parsePrefix(t.s)
 			if !ok || prefix.Addr().Is4() != (k == KeyIPSrc) {
-				return e, p.unknown("range of type " + string(k))
+				return e, p.unexpected("value of " + string(k))
 			}
 			e.Src = prefix
 		case KeyOut:
@@ -263,13 +267,13 @@ func (p *parser) fields(key []KeyField) (Element, error) {
 		case KeyPortSlot, KeyIPSlot, KeyIP6Slot:
 			slot, ok := parseSlot(k, t.s)
 			if !ok {
-				return e, p.unknown("slot")
+				return e, p.unexpected("slot")
 			}
 			e.Slot = slot
 		default:
 			a, err := netip.ParseAddr(t.s)
 			if err != nil || a.Zone() != "" || a.Is4() != (k == KeyIPDst) {
-				return e, p.unknown("address of type " + string(k))
+				return e, p.unexpected("value of " + string(k))
 			}
 			e.Addr = a
 		}
@@ -287,15 +291,15 @@ func parseSlot(k KeyField, s string) (uint8, bool) {
 		}
 		b := a.AsSlice()
 		n, err = uint64(b[len(b)-1])<<1, nil
-		if a != lowest(a, b[len(b)-1]) {
+		if a != onlyLastByte(a, b[len(b)-1]) {
 			return 0, false
 		}
 	}
 	return uint8(n >> 1), err == nil && n&1 == 0 && n>>1 < Slots
 }
 
-// lowest returns the address of a's family that is 0 except its last byte.
-func lowest(a netip.Addr, last byte) netip.Addr {
+// onlyLastByte returns the address of a's family in which all bytes but the last are 0.
+func onlyLastByte(a netip.Addr, last byte) netip.Addr {
 	if a.Is4() {
 		return netip.AddrFrom4([4]byte{3: last})
 	}
@@ -309,12 +313,12 @@ func (p *parser) key() ([]KeyField, error) {
 		typed := p.peek().s
 		k, ok := p.field()
 		if !ok {
-			return nil, p.unknown("key field")
+			return nil, p.unexpected("key field")
 		}
-		if slices.Contains(key, k) && k != KeyPort { // a second address with the same type is the source
-			k, _ = sourceOf(k)
+		if slices.Contains(key, k) && k != KeyPort {
+			k, _ = sourceOf(k) // of two addresses with the same type, the second is the source
 		}
-		if typed == "ifname" && len(key) == 1 { // so is the address before an interface
+		if typed == "ifname" && len(key) == 1 { // an address before an interface is a source
 			if source, ok := sourceOf(key[0]); ok {
 				key[0] = source
 			}
@@ -329,9 +333,9 @@ func (p *parser) key() ([]KeyField, error) {
 	}
 }
 
-// slotted turns the last field of a map's key into a slot if it is one: the type of another address
-// or port after a port.
-func (m *Map) slotted() {
+// resolveSlot makes the last field of a map's key a slot if it follows a port. nft has the types of
+// addresses and ports for slots.
+func (m *Map) resolveSlot() {
 	last := len(m.Key) - 1
 	if last < 1 || m.Key[last-1] != KeyPort {
 		return
@@ -346,8 +350,8 @@ func (m *Map) slotted() {
 	}
 }
 
-// slot consumes a key field that is a slot, if there is one. nft prints it without the parentheses
-// that it requires as input.
+// slot consumes a key field that is a slot, if it is next. nft requires parentheses around it as
+// input, and prints none.
 func (p *parser) slot() (KeyField, bool) {
 	const words = 4
 	if p.at+words > len(p.tokens) {
@@ -373,7 +377,7 @@ func (p *parser) slot() (KeyField, bool) {
 	return "", false
 }
 
-// field consumes one key field of two words or one, if there is one.
+// field consumes one key field, of two words or one, if it is next.
 func (p *parser) field() (KeyField, bool) {
 	if k, ok := p.slot(); ok {
 		return k, true
@@ -394,7 +398,8 @@ func (p *parser) field() (KeyField, bool) {
 	return "", false
 }
 
-// protocolOf parses a protocol name or number; nft prints numbers if /etc/protocols is missing.
+// protocolOf parses the name or number of a protocol. nft prints numbers if /etc/protocols is
+// missing.
 func protocolOf(s string) (cluster.Protocol, bool) {
 	for _, p := range []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP} {
 		if s == p.String() {

@@ -16,7 +16,7 @@ func (p *parser) rule() (Rule, error) {
 	for {
 		t := p.peek()
 		switch {
-		case t.kind == newline || t.kind == end || t.kind == mark && (t.s == ";" || t.s == "}"):
+		case t.kind == newline || t.kind == end || t.kind == punctuation && (t.s == ";" || t.s == "}"):
 			return r, nil
 		case t.kind == comment:
 			label := p.longLabel()
@@ -27,11 +27,11 @@ func (p *parser) rule() (Rule, error) {
 			r.Owner, r.Comment = splitLabel(label)
 		case p.accept("comment"):
 			if p.peek().kind != text {
-				return r, p.unknown("comment")
+				return r, p.unexpected("comment")
 			}
 			r.Owner, r.Comment = splitLabel(p.next().s)
 		case r.Do != nil:
-			return r, p.unknown("end of a rule")
+			return r, p.unexpected("end of rule")
 		default:
 			m, s, err := p.matchOrStatement()
 			if err != nil {
@@ -46,8 +46,7 @@ func (p *parser) rule() (Rule, error) {
 	}
 }
 
-// implyProtocol adds the match on the protocol that nft omits when it prints a key with "tcp
-// dport".
+// implyProtocol adds the match on the protocol if a key has "tcp dport": then nft prints no match.
 func (p *parser) implyProtocol(r *Rule) {
 	if p.implied == 0 {
 		return
@@ -79,7 +78,7 @@ func splitLabel(label string) (cluster.Owner, string) {
 	return o, rest
 }
 
-// matchOrStatement parses one of the two; the other is nil.
+// matchOrStatement parses a match or a statement, and returns nil for the other.
 func (p *parser) matchOrStatement() (Match, Statement, error) {
 	start := p.at
 	p.implied = 0
@@ -99,7 +98,7 @@ func (p *parser) matchOrStatement() (Match, Statement, error) {
 		s, err := p.reject()
 		return nil, s, err
 	case "ct":
-		return p.connection()
+		return p.ct()
 	case "masquerade":
 		return nil, Masquerade{}, nil
 	case "fwd":
@@ -123,11 +122,11 @@ func (p *parser) matchOrStatement() (Match, Statement, error) {
 		m, err := p.addrIn(w)
 		return m, nil, err
 	case "fib":
-		if err := p.words("daddr", "type"); err != nil {
+		if err := p.expect("daddr", "type"); err != nil {
 			return nil, nil, err
 		}
 		if !p.accept("local") && !p.accept("2") {
-			return nil, nil, p.unknown("address type")
+			return nil, nil, p.unexpected("address type")
 		}
 		return DstIsLocal{}, nil, nil
 	case "tcp", "udp", "sctp":
@@ -136,7 +135,7 @@ func (p *parser) matchOrStatement() (Match, Statement, error) {
 			return m, nil, err
 		}
 		proto, _ := protocolOf(w)
-		if err := p.words("dport"); err != nil {
+		if err := p.expect("dport"); err != nil {
 			return nil, nil, err
 		}
 		port, err := p.number(16, "port")
@@ -151,7 +150,7 @@ func (p *parser) matchOrStatement() (Match, Statement, error) {
 		return InInterface{Name: name, Not: not}, nil, err
 	}
 	p.at = start
-	return nil, nil, p.unknown("match or statement")
+	return nil, nil, p.unexpected("match or statement")
 }
 
 func (p *parser) inSet(key []KeyField) (Match, error) {
@@ -169,17 +168,17 @@ func (p *parser) meta() (Match, Statement, error) {
 	case "l4proto":
 		proto, ok := protocolOf(p.peek().s)
 		if !ok {
-			return nil, nil, p.unknown("protocol")
+			return nil, nil, p.unexpected("protocol")
 		}
 		p.at++
 		return L4Proto{Protocol: proto}, nil, nil
 	case "mark":
 		if p.accept("set") {
 			if p.accept("ct") {
-				return nil, RestoreMark{}, p.words("mark")
+				return nil, RestoreMark{}, p.expect("mark")
 			}
 			if p.accept("meta") {
-				if err := p.words("mark", "|"); err != nil {
+				if err := p.expect("mark", "|"); err != nil {
 					return nil, nil, err
 				}
 				v, err := p.number(32, "mark")
@@ -194,7 +193,7 @@ func (p *parser) meta() (Match, Statement, error) {
 			if err != nil {
 				return nil, nil, err
 			}
-			if err := p.words("=="); err != nil {
+			if err := p.expect("=="); err != nil {
 				return nil, nil, err
 			}
 			m.Mask = uint32(mask)
@@ -204,7 +203,7 @@ func (p *parser) meta() (Match, Statement, error) {
 		return m, nil, err
 	}
 	p.at--
-	return nil, nil, p.unknown("meta key")
+	return nil, nil, p.unexpected("meta key")
 }
 
 func (p *parser) addrIn(family string) (Match, error) {
@@ -213,22 +212,22 @@ func (p *parser) addrIn(family string) (Match, error) {
 	case p.accept("daddr"):
 		m.Dst = true
 	case !p.accept("saddr"):
-		return nil, p.unknown("header field")
+		return nil, p.unexpected("header field")
 	}
 	m.Not = p.accept("!=")
 	prefix, ok := parsePrefix(p.peek().s)
 	if !ok {
-		return nil, p.unknown("address or prefix")
+		return nil, p.unexpected("address or prefix")
 	}
 	m.Prefix = prefix
-	if addrWord(m.Prefix.Addr()) != family {
-		return nil, p.unknown("prefix of this family")
+	if addrKeyword(m.Prefix.Addr()) != family {
+		return nil, p.unexpected("prefix of family " + family)
 	}
 	p.at++
 	return m, nil
 }
 
-// parsePrefix parses a range, or an address as a range of one.
+// parsePrefix parses a prefix, or an address as the prefix of full length.
 func parsePrefix(s string) (netip.Prefix, bool) {
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
 		return netip.PrefixFrom(a, a.BitLen()), true
@@ -237,43 +236,44 @@ func parsePrefix(s string) (netip.Prefix, bool) {
 	return p, err == nil
 }
 
-// reject parses what nft 1.0 and 1.1 print; without arguments it is the ICMP error.
+// reject parses the text after "reject", as nft 1.0 and 1.1 print it. Without arguments, nft sends
+// the ICMP error port-unreachable.
 func (p *parser) reject() (Statement, error) {
 	switch {
 	case !p.accept("with"):
 		return Reject{}, nil
 	case p.accept("tcp"):
-		return Reject{TCPReset: true}, p.words("reset")
+		return Reject{TCPReset: true}, p.expect("reset")
 	}
-	if err := p.words("icmpx"); err != nil {
+	if err := p.expect("icmpx"); err != nil {
 		return nil, err
 	}
 	p.accept("type")
 	if p.accept("1") {
 		return Reject{}, nil
 	}
-	return Reject{}, p.words("port-unreachable")
+	return Reject{}, p.expect("port-unreachable")
 }
 
 func (p *parser) forward() (Statement, error) {
-	if err := p.words("to"); err != nil {
+	if err := p.expect("to"); err != nil {
 		return nil, err
 	}
 	device, err := p.value("device")
 	return Forward{Device: device}, err
 }
 
-// duplicate parses "to ADDRESS device NAME".
+// duplicate parses the text after "dup": "to ADDRESS device NAME".
 func (p *parser) duplicate() (Statement, error) {
-	if err := p.words("to"); err != nil {
+	if err := p.expect("to"); err != nil {
 		return nil, err
 	}
 	a, err := netip.ParseAddr(p.peek().s)
 	if err != nil || a.Zone() != "" {
-		return nil, p.unknown("address")
+		return nil, p.unexpected("address")
 	}
 	p.at++
-	if err := p.words("device"); err != nil {
+	if err := p.expect("device"); err != nil {
 		return nil, err
 	}
 	device, err := p.value("device")
@@ -281,12 +281,12 @@ func (p *parser) duplicate() (Statement, error) {
 }
 
 func (p *parser) etherSrc() (Match, error) {
-	if err := p.words("saddr"); err != nil {
+	if err := p.expect("saddr"); err != nil {
 		return nil, err
 	}
 	mac, err := cluster.ParseMAC(p.peek().s)
 	if err != nil {
-		return nil, p.unknown("MAC")
+		return nil, p.unexpected("MAC address")
 	}
 	p.at++
 	return EtherSrc{MAC: mac}, nil
@@ -294,21 +294,21 @@ func (p *parser) etherSrc() (Match, error) {
 
 // noSYN parses the text after "tcp flags".
 func (p *parser) noSYN() (Match, error) {
-	if err := p.words("!"); err != nil {
+	if err := p.expect("!"); err != nil {
 		return nil, err
 	}
 	if !p.accept("syn") && !p.accept("0x2") {
-		return nil, p.unknown("TCP flag")
+		return nil, p.unexpected("TCP flag")
 	}
 	return NoSYN{}, nil
 }
 
-// connection parses a match or a statement that begins with ct; the other is nil.
-func (p *parser) connection() (Match, Statement, error) {
+// ct parses the text after "ct": a match or a statement. It returns nil for the other.
+func (p *parser) ct() (Match, Statement, error) {
 	switch {
 	case p.accept("mark"):
 		if p.accept("set") {
-			return nil, SaveMark{}, p.words("meta", "mark")
+			return nil, SaveMark{}, p.expect("meta", "mark")
 		}
 		v, err := p.number(32, "mark")
 		return CTMarkIs{Value: uint32(v)}, nil, err
@@ -316,41 +316,41 @@ func (p *parser) connection() (Match, Statement, error) {
 		if p.accept("reply") {
 			return CTReply, nil, nil
 		}
-		return CTOriginal, nil, p.words("original")
+		return CTOriginal, nil, p.expect("original")
 	case !p.accept("state"):
-		return nil, nil, p.unknown("key of a connection")
+		return nil, nil, p.unexpected("key of ct")
 	case p.accept("related") || p.accept("0x4"):
 		return CTRelated, nil, nil
 	case p.accept("established") || p.accept("0x2"):
 		return CTEstablished, nil, nil
 	case p.accept("0x9"):
-		return CTUnknown, nil, nil
+		return CTNewOrInvalid, nil, nil
 	case p.accept("invalid"):
-		return CTUnknown, nil, p.words(",", "new")
+		return CTNewOrInvalid, nil, p.expect(",", "new")
 	}
-	return nil, nil, p.unknown("state of a connection")
+	return nil, nil, p.unexpected("state of ct")
 }
 
-// snat parses the text after the word, which is at start.
+// snat parses the text after "snat", the token at start.
 func (p *parser) snat(start int) (Statement, error) {
 	family, err := p.value("family")
 	if err != nil {
 		return nil, err
 	}
-	if err := p.words("to"); err != nil {
+	if err := p.expect("to"); err != nil {
 		return nil, err
 	}
 	if next := p.peek().s; next == "ip" || next == "ip6" {
 		p.at = start + 1
 		s, err := p.natMap()
-		if m := p.table.Maps[s]; err == nil && !m.Plain() {
-			return nil, p.unknown("map of sources")
+		if m := p.table.Maps[s]; err == nil && !m.AddressOnly() {
+			return nil, p.unexpected("map to addresses")
 		}
 		return SNATMap{Map: s}, err
 	}
 	a, err := netip.ParseAddr(p.peek().s)
-	if err != nil || a.Zone() != "" || addrWord(a) != family {
-		return nil, p.unknown("address of this family")
+	if err != nil || a.Zone() != "" || addrKeyword(a) != family {
+		return nil, p.unexpected("address of family " + family)
 	}
 	p.at++
 	return SNAT{Addr: a}, nil
@@ -358,31 +358,32 @@ func (p *parser) snat(start int) (Statement, error) {
 
 func (p *parser) dnatMap() (Statement, error) {
 	name, err := p.natMap()
-	if err == nil && p.table.Maps[name].Plain() {
-		return nil, p.unknown("map of destinations")
+	if err == nil && p.table.Maps[name].AddressOnly() {
+		return nil, p.unexpected("map to addresses and ports")
 	}
 	return DNATMap{Map: name}, err
 }
 
-// natMap parses "ip to KEY map @NAME" and returns the name of a map of the table.
+// natMap parses the text after "dnat" or "snat": "ip to KEY map @NAME". It returns the name of the
+// map, which is in the table.
 func (p *parser) natMap() (string, error) {
 	family, err := p.value("family")
 	if err != nil {
 		return "", err
 	}
-	if err := p.words("to"); err != nil {
+	if err := p.expect("to"); err != nil {
 		return "", err
 	}
 	key, err := p.key()
 	if err != nil {
 		return "", err
 	}
-	if err := p.words("map"); err != nil {
+	if err := p.expect("map"); err != nil {
 		return "", err
 	}
 	name := strings.TrimPrefix(p.peek().s, "@")
 	m := p.table.Maps[name]
-	if m == nil || !slices.Equal(m.Key, key) || familyWord(m.Family) != family {
+	if m == nil || !slices.Equal(m.Key, key) || familyKeyword(m.Family) != family {
 		return "", fmt.Errorf("line %d: no map %s from %q to family %s above", p.peek().line, name, keyText(key),
 			family)
 	}
@@ -390,10 +391,10 @@ func (p *parser) natMap() (string, error) {
 	return name, nil
 }
 
-func (p *parser) number(bits int, what string) (uint64, error) {
+func (p *parser) number(bits int, want string) (uint64, error) {
 	n, err := strconv.ParseUint(p.peek().s, 0, bits)
 	if err != nil {
-		return 0, p.unknown(what)
+		return 0, p.unexpected(want)
 	}
 	p.at++
 	return n, nil

@@ -14,18 +14,18 @@ import (
 )
 
 // MaxComment is the maximum length of an nft comment in bytes (NFTNL_UDATA_COMMENT_MAXLEN). A
-// longer label becomes a comment of the text, which the kernel does not store.
+// longer label is printed after a #, so the kernel does not store it.
 const MaxComment = 128
 
-// longLabel and unknownLine begin the comments of the text that Parse reads back.
+// longLabelPrefix and unknownPrefix begin the #-comments that Parse reads.
 const (
-	longLabel   = "# for "
-	unknownLine = "# unknown: "
+	longLabelPrefix = "# for "
+	unknownPrefix   = "# unknown: "
 )
 
-// Print writes a state in nft's syntax, in a canonical order, as input for `nft -f`. Owners are
-// comments of chains, rules and elements. A rule that references a map or set which its table lacks
-// is printed without the key, and nft refuses it.
+// Print returns a State in nft's syntax, in a canonical order, as input for `nft -f`. Owners are
+// comments of chains, rules and elements. A rule with a map or set that its table does not have is
+// printed without the key, and nft rejects it.
 func Print(s State) string {
 	var b strings.Builder
 	for _, f := range delta.Keys(s) {
@@ -39,7 +39,7 @@ func Print(s State) string {
 func printTable(b *strings.Builder, f Family, t *Table) {
 	fmt.Fprintf(b, "table %s %s {\n", f, claims.NFTTable)
 	for _, u := range t.Unknown {
-		fmt.Fprintf(b, "\t%s%s\n", unknownLine, strconv.Quote(u))
+		fmt.Fprintf(b, "\t%s%s\n", unknownPrefix, strconv.Quote(u))
 	}
 	for _, name := range delta.Keys(t.Maps) {
 		m := t.Maps[name]
@@ -85,13 +85,13 @@ func printChain(b *strings.Builder, t *Table, c *Chain) {
 		fmt.Fprintf(b, "\t\t%s\n", h)
 	}
 	for i := range c.Rules {
-		fmt.Fprintf(b, "\t\t%s\n", ruleText(t, &c.Rules[i]))
+		fmt.Fprintf(b, "\t\t%s\n", ruleLine(t, &c.Rules[i]))
 	}
 	b.WriteString("\t}\n")
 }
 
-// hookText returns the line that makes a chain a base chain, or "". Priorities are numbers: nft
-// before 1.0.7 refuses the word dstnat in the output hook.
+// hookText returns the line that makes a chain a base chain, or "". Priorities are numbers, because
+// nft before 1.0.7 rejects the word dstnat in the output hook.
 func hookText(c *Chain) string {
 	if c.Hook == "" {
 		return ""
@@ -103,14 +103,14 @@ func hookText(c *Chain) string {
 	return fmt.Sprintf("type %s hook %s%s priority %d; policy accept;", c.Type, c.Hook, device, c.Priority)
 }
 
-// ruleText returns one rule as one line. Its label is an nft comment if it fits.
-func ruleText(t *Table, r *Rule) string {
-	words := ruleWords(t, r)
+// ruleLine returns a rule with its label.
+func ruleLine(t *Table, r *Rule) string {
 	comment, trailer := labelText(ruleLabel(r))
-	return strings.TrimPrefix(words+comment+trailer, " ")
+	return strings.TrimPrefix(t.RuleText(r)+comment+trailer, " ")
 }
 
-func ruleWords(t *Table, r *Rule) string {
+// RuleText returns a rule of the table in nft's syntax, without its label.
+func (t *Table) RuleText(r *Rule) string {
 	var words []string
 	for _, m := range r.Matches {
 		words = append(words, matchText(t, m))
@@ -121,11 +121,8 @@ func ruleWords(t *Table, r *Rule) string {
 	return strings.Join(words, " ")
 }
 
-// RuleText returns one rule of the table in nft's syntax, without its comment.
-func (t *Table) RuleText(r *Rule) string { return ruleWords(t, r) }
-
-// ruleLabel joins owner and comment: "Node/node-a: pods to the host". A comment that could itself
-// be parsed as "owner: text" gets an empty owner in front.
+// ruleLabel joins owner and comment: "Node/node-a: pods to the host". If there is no owner and the
+// comment looks like an owner and a comment, it begins with ": ".
 func ruleLabel(r *Rule) string {
 	switch owner := r.Owner.String(); {
 	case owner != "" && r.Comment != "":
@@ -139,20 +136,20 @@ func ruleLabel(r *Rule) string {
 	return r.Comment
 }
 
-// labelText returns a label as an nft comment after a space, or as a comment of the text if it is
-// too long.
+// labelText returns a label as an nft comment, or as a #-comment at the end of the line if it is
+// too long for nft. Both begin with a space.
 func labelText(label string) (comment, trailer string) {
 	switch {
 	case label == "":
 		return "", ""
 	case len(label) > MaxComment:
-		return "", " " + longLabel + label
+		return "", " " + longLabelPrefix + label
 	}
 	return " comment " + quote(label), ""
 }
 
-// Comment returns the label of an owner as the kernel stores it, without quotation marks; empty if
-// it is too long for a comment.
+// Comment returns the nft comment of an owner, without quotation marks; empty if it would be too
+// long.
 func Comment(o cluster.Owner) string {
 	label := o.String()
 	if len(label) > MaxComment {
@@ -163,8 +160,8 @@ func Comment(o cluster.Owner) string {
 
 func quote(s string) string { return `"` + plainText(s) + `"` }
 
-// plainText returns what an nft string can hold, which has no escapes: a quotation mark becomes an
-// apostrophe, a control character a space.
+// plainText makes a text a valid nft string. These have no escapes, so a quotation mark becomes an
+// apostrophe and a control character a space.
 func plainText(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -180,7 +177,7 @@ func plainText(s string) string {
 func matchText(t *Table, m Match) string {
 	switch m := m.(type) {
 	case AddrIn:
-		return fmt.Sprintf("%s %s %s%s", addrWord(m.Prefix.Addr()), pick(m.Dst, "daddr", "saddr"),
+		return fmt.Sprintf("%s %s %s%s", addrKeyword(m.Prefix.Addr()), pick(m.Dst, "daddr", "saddr"),
 			pick(m.Not, "!= ", ""), prefixText(m.Prefix))
 	case DstIsLocal:
 		return "fib daddr type local"
@@ -213,7 +210,7 @@ func matchText(t *Table, m Match) string {
 		}
 		return "@" + m.Set
 	}
-	panic(fmt.Sprintf("nft: no words for a match of type %T", m))
+	panic(fmt.Sprintf("nft: no text for a match of type %T", m))
 }
 
 func statementText(t *Table, s Statement) string {
@@ -229,7 +226,7 @@ func statementText(t *Table, s Statement) string {
 	case Masquerade:
 		return "masquerade"
 	case SNAT:
-		return fmt.Sprintf("snat %s to %s", addrWord(s.Addr), s.Addr)
+		return fmt.Sprintf("snat %s to %s", addrKeyword(s.Addr), s.Addr)
 	case Forward:
 		return "fwd to " + quote(s.Device)
 	case Dup:
@@ -244,58 +241,59 @@ func statementText(t *Table, s Statement) string {
 		return "meta mark set ct mark"
 	case SNATMap:
 		if m := t.Maps[s.Map]; m != nil {
-			return fmt.Sprintf("snat %s to %s map @%s", familyWord(m.Family), keyText(m.Key), s.Map)
+			return fmt.Sprintf("snat %s to %s map @%s", familyKeyword(m.Family), keyText(m.Key), s.Map)
 		}
 		return "snat to map @" + s.Map
 	case DNATMap:
 		if m := t.Maps[s.Map]; m != nil {
-			return fmt.Sprintf("dnat %s to %s map @%s", familyWord(m.Family), keyText(m.Key), s.Map)
+			return fmt.Sprintf("dnat %s to %s map @%s", familyKeyword(m.Family), keyText(m.Key), s.Map)
 		}
 		return "dnat to map @" + s.Map
 	}
-	panic(fmt.Sprintf("nft: no words for a statement of type %T", s))
+	panic(fmt.Sprintf("nft: no text for a statement of type %T", s))
 }
 
-// A single type, of a set's key or a map's values, is written as a "typeof" expression. nft 1.1.2
-// and later writes something beside "type ipv4_addr" that crashes every command of an nft before
-// 1.1.2, even one that only lists tables (fixed by be737a1986 of nftables). Several types are
-// written with "type": with "typeof", nft 1.1.3 refuses rules that reference a map which is already
-// in the kernel ("conflicting protocols specified: ip vs. th").
+// mapType returns the type of a map. A single type, of a set's key or a map's values, is written as
+// "typeof": for "type ipv4_addr", nft 1.1.2 and later stores data in the kernel that crashes every
+// command of an nft before 1.1.2, even one that only lists tables (fixed by be737a1986 of
+// nftables). Several types are written as "type": with "typeof", nft 1.1.3 rejects rules that
+// reference a map which is already in the kernel ("conflicting protocols specified: ip vs. th").
 func mapType(m *Map) string {
-	if m.Plain() {
+	if m.AddressOnly() {
 		return fmt.Sprintf("typeof %s : %s", keyText(m.Key), m.value())
 	}
-	return fmt.Sprintf("type %s : %s . %s", typeText(m.Key), typeWord(m.value()), typeWord(KeyPort))
+	return fmt.Sprintf("type %s : %s . %s", typeText(m.Key), typeKeyword(m.value()), typeKeyword(KeyPort))
 }
 
+// setType returns the type of a set: see mapType.
 func setType(s *Set) string {
 	text := "type " + typeText(s.Key)
 	if len(s.Key) == 1 {
 		text = "typeof " + keyText(s.Key)
 	}
-	if s.Ranges() {
+	if s.HasRanges() {
 		text += "; flags interval"
 	}
 	return text
 }
 
-// Ranges reports whether elements are ranges of addresses.
-func (s *Set) Ranges() bool {
-	return s.names(KeyIPSrc, KeyIP6Src) && !s.names(KeyOut)
+// HasRanges reports whether the sources of the elements are ranges of addresses.
+func (s *Set) HasRanges() bool {
+	return s.hasAnyField(KeyIPSrc, KeyIP6Src) && !s.hasAnyField(KeyOut)
 }
 
-// Plain reports whether values have no port.
-func (m *Map) Plain() bool { return slices.Contains(m.Key, KeyOut) }
+// AddressOnly reports whether the values of the map have no port.
+func (m *Map) AddressOnly() bool { return slices.Contains(m.Key, KeyOut) }
 
 func typeText(key []KeyField) string {
 	words := make([]string, len(key))
 	for i, k := range key {
-		words[i] = typeWord(k)
+		words[i] = typeKeyword(k)
 	}
 	return strings.Join(words, " . ")
 }
 
-func typeWord(k KeyField) string {
+func typeKeyword(k KeyField) string {
 	switch k {
 	case KeyIPDst, KeyIPSrc, KeyIPSlot:
 		return "ipv4_addr"
@@ -317,7 +315,7 @@ func keyText(key []KeyField) string {
 	return strings.Join(words, " . ")
 }
 
-// ElementText returns a key in nft's syntax: "tcp . 80".
+// ElementText returns the key of an element in nft's syntax: "tcp . 80".
 func ElementText(key []KeyField, e Element) string {
 	words := make([]string, len(key))
 	for i, k := range key {
@@ -333,9 +331,9 @@ func ElementText(key []KeyField, e Element) string {
 		case KeyPortSlot:
 			words[i] = strconv.Itoa(int(e.Slot) << 1)
 		case KeyIPSlot:
-			words[i] = lowest(netip.IPv4Unspecified(), e.Slot).String()
+			words[i] = onlyLastByte(netip.IPv4Unspecified(), e.Slot).String()
 		case KeyIP6Slot:
-			words[i] = lowest(netip.IPv6Unspecified(), e.Slot).String()
+			words[i] = onlyLastByte(netip.IPv6Unspecified(), e.Slot).String()
 		default:
 			words[i] = e.Addr.String()
 		}
@@ -344,20 +342,21 @@ func ElementText(key []KeyField, e Element) string {
 }
 
 func targetText(m *Map, t Target) string {
-	if m.Plain() {
+	if m.AddressOnly() {
 		return t.Addr.Addr().String()
 	}
 	return t.Addr.Addr().String() + " . " + strconv.Itoa(int(t.Addr.Port()))
 }
 
-// Compare orders elements by protocol, port, address and source.
+// Compare orders elements by protocol, port, address, source, interface and slot.
 func (e Element) Compare(f Element) int {
 	return cmp.Or(cmp.Compare(e.Protocol, f.Protocol), cmp.Compare(e.Port, f.Port), e.Addr.Compare(f.Addr),
 		e.Src.Addr().Compare(f.Src.Addr()), cmp.Compare(e.Src.Bits(), f.Src.Bits()), cmp.Compare(e.Out, f.Out),
 		cmp.Compare(e.Slot, f.Slot))
 }
 
-// protocolText returns the name if /etc/protocols has the same, else the number.
+// protocolText returns the name of a protocol of Services, for which /etc/protocols has the same
+// name, and the number of any other.
 func protocolText(p cluster.Protocol) string {
 	switch p {
 	case cluster.TCP, cluster.UDP, cluster.SCTP:
@@ -366,7 +365,7 @@ func protocolText(p cluster.Protocol) string {
 	return strconv.Itoa(int(p))
 }
 
-// prefixText omits the length of a single address, as nft does.
+// prefixText returns a prefix, or an address for the prefix of full length, as nft does.
 func prefixText(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()
@@ -374,9 +373,9 @@ func prefixText(p netip.Prefix) string {
 	return p.String()
 }
 
-func addrWord(a netip.Addr) string { return familyWord(cluster.FamilyOf(a)) }
+func addrKeyword(a netip.Addr) string { return familyKeyword(cluster.FamilyOf(a)) }
 
-func familyWord(f cluster.Family) string { return pick(f == cluster.IPv4, "ip", "ip6") }
+func familyKeyword(f cluster.Family) string { return pick(f == cluster.IPv4, "ip", "ip6") }
 
 func pick(b bool, yes, no string) string {
 	if b {
@@ -385,8 +384,9 @@ func pick(b bool, yes, no string) string {
 	return no
 }
 
-// fieldOf returns the key field with a name or a type. nft prints the one with which the set was
-// created, and "tcp dport" after a match on the protocol.
+// fieldOf returns the key field for an expression such as "th dport", or for a type such as
+// "inet_service". nft prints sets with what they were created with. In rules, it prints "tcp dport"
+// for "th dport" after a match on TCP.
 func fieldOf(words []string) (KeyField, bool) {
 	switch s := strings.Join(words, " "); s {
 	case "ipv4_addr":

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -9,7 +10,8 @@ import (
 	"hairpin/delta"
 )
 
-// String returns the commands for one `nft -f`, one per line: additions first, removals last.
+// String returns the commands for one `nft -f`, one per line: those of Grow first, then those of
+// Shrink.
 func (d Delta) String() string {
 	var b strings.Builder
 	for _, f := range delta.Keys(d.Tables) {
@@ -44,37 +46,36 @@ func (s *script) grow() {
 	for _, name := range delta.Keys(s.d.Maps.Add) {
 		m := s.d.Maps.Add[name]
 		s.command("add", "map", fmt.Sprintf(" %s { %s ; }", name, mapType(m)))
-		s.elements("add", name, m.Key, m.Elements.Sorted(Element.Compare), func(e Element) string { return m.words(e) })
+		s.elements("add", name, m.Key, m.Elements.Sorted(Element.Compare), m.elementText)
 	}
 	for _, name := range delta.Keys(s.d.Sets.Add) {
 		set := s.d.Sets.Add[name]
 		s.command("add", "set", fmt.Sprintf(" %s { %s ; }", name, setType(set)))
-		s.elements("add", name, set.Key, set.Elements.Sorted(Element.Compare),
-			func(e Element) string { return set.words(e) })
+		s.elements("add", name, set.Key, set.Elements.Sorted(Element.Compare), set.elementText)
 	}
 	for _, name := range delta.Keys(s.d.MapElements) {
 		m, e := s.d.Want.Maps[name], s.d.MapElements[name]
-		changeElements(s, name, m.Key, e, func(e Element) string { return m.words(e) })
+		replaceElements(s, name, m.Key, e, m.elementText)
 	}
 	for _, name := range delta.Keys(s.d.SetElements) {
 		set, e := s.d.Want.Sets[name], s.d.SetElements[name]
-		changeElements(s, name, set.Key, e, func(e Element) string { return set.words(e) })
+		replaceElements(s, name, set.Key, e, set.elementText)
 	}
 	for _, name := range delta.Keys(s.d.Chains.Change) {
 		s.command("flush", "chain", " "+name)
 		s.rules(s.d.Chains.Change[name])
 	}
-	for _, name := range delta.Keys(s.d.Remake) {
+	for _, name := range delta.Keys(s.d.Recreate) {
 		s.command("flush", "chain", " "+name)
 		s.command("delete", "chain", " "+name)
-		s.chain(s.d.Remake[name])
+		s.chain(s.d.Recreate[name])
 	}
 	for _, name := range delta.Keys(s.d.Chains.Add) {
 		s.chain(s.d.Chains.Add[name])
 	}
 }
 
-// shrink removes referencing objects before the referenced ones.
+// shrink deletes chains before the maps and sets that their rules reference.
 func (s *script) shrink() {
 	if s.d.Delete {
 		s.command("delete", "table", "")
@@ -100,45 +101,48 @@ func (s *script) shrink() {
 	}
 }
 
-// changeElements adds new elements and replaces changed ones. nft has no command to change a value,
-// so the same transaction deletes the old element, and no packet misses it.
-func changeElements[V any](s *script, name string, key []KeyField, d delta.Delta[Element, V],
-	words func(Element) string) {
+// replaceElements adds new elements and replaces changed ones. nft has no command to change a
+// value, so the old element is deleted and the new one added. They are in one transaction, so that
+// a lookup always finds one of them.
+func replaceElements[V any](s *script, name string, key []KeyField, d delta.Delta[Element, V],
+	text func(Element) string) {
 	changed := delta.Sorted(d.Change, Element.Compare)
 	s.elements("delete", name, key, changed, nil)
 	added := append(delta.Sorted(d.Add, Element.Compare), changed...)
 	slices.SortFunc(added, Element.Compare)
-	s.elements("add", name, key, added, words)
+	s.elements("add", name, key, added, text)
 }
 
-// elements writes one command for all elements. words returns an element with its value; nil: the
-// key only.
-func (s *script) elements(verb, name string, key []KeyField, elements []Element, words func(Element) string) {
+// elements writes one command for all elements. text returns an element with its comment and value;
+// nil: the command needs only the keys.
+func (s *script) elements(verb, name string, key []KeyField, elements []Element, text func(Element) string) {
 	if len(elements) == 0 {
 		return
 	}
-	if words == nil {
-		words = func(e Element) string { return ElementText(key, e) }
+	if text == nil {
+		text = func(e Element) string { return ElementText(key, e) }
 	}
 	fmt.Fprintf(s.b, "%s element %s %s { ", verb, s.table, name)
 	for i, e := range elements {
 		if i > 0 {
 			s.b.WriteString(", ")
 		}
-		s.b.WriteString(words(e))
+		s.b.WriteString(text(e))
 	}
 	s.b.WriteString(" }\n")
 }
 
-func (m *Map) words(e Element) string {
+func (m *Map) elementText(e Element) string {
 	t := m.Elements.At(e)
-	return ElementText(m.Key, e) + kept(t.Owner) + " : " + targetText(m, t)
+	return ElementText(m.Key, e) + storedOwner(t.Owner) + " : " + targetText(m, t)
 }
 
-func (s *Set) words(e Element) string { return ElementText(s.Key, e) + kept(s.Elements.At(e)) }
+func (s *Set) elementText(e Element) string {
+	return ElementText(s.Key, e) + storedOwner(s.Elements.At(e))
+}
 
 func (s *script) chain(c *Chain) {
-	header := strings.TrimPrefix(kept(c.Owner), " ")
+	header := strings.TrimPrefix(storedOwner(c.Owner), " ")
 	if header != "" {
 		header += "; "
 	}
@@ -151,17 +155,15 @@ func (s *script) rules(c *Chain) {
 	for i := range c.Rules {
 		comment, _ := labelText(ruleLabel(&c.Rules[i]))
 		s.command("add", "rule", fmt.Sprintf(" %s %s", c.Name,
-			strings.TrimPrefix(ruleWords(s.d.Want, &c.Rules[i])+comment, " ")))
+			strings.TrimPrefix(s.d.Want.RuleText(&c.Rules[i])+comment, " ")))
 	}
 }
 
-// ApplyTo returns a copy of have with the changes: what Read returns after Apply. It shares tables,
-// chains, maps and sets that do not differ with have.
+// ApplyTo returns a copy of have with the changes: what is read back after they were applied. The
+// copy shares with have the tables, chains, maps and sets that did not change.
 func (d Delta) ApplyTo(have State) State {
 	out := State{}
-	for f, t := range have {
-		out[f] = t
-	}
+	maps.Copy(out, have)
 	for f, t := range d.Tables {
 		switch {
 		case t.Delete:
@@ -178,9 +180,7 @@ func (d Delta) ApplyTo(have State) State {
 func (d TableDelta) applyTo(have *Table) *Table {
 	out := &Table{Unknown: have.Unknown}
 	out.Chains = d.Chains.ApplyTo(have.Chains)
-	for name, c := range d.Remake {
-		out.Chains[name] = c
-	}
+	maps.Copy(out.Chains, d.Recreate)
 	out.Maps = d.Maps.ApplyTo(have.Maps)
 	for name, e := range d.MapElements {
 		m := *out.Maps[name]

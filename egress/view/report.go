@@ -25,11 +25,11 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 			published = cmp.Or(find(base.EgressIPs, e.Owner), e)
 		}
 		if e.Service != nil && e.Service.Network {
-			list = append(list, report.Egress{EgressIP: e.Word(), Address: "-", Node: e.Service.Host,
+			list = append(list, report.Egress{EgressIP: e.DisplayName(), Address: "-", Node: e.Service.Host,
 				Why: "each pod with its node's address"})
 		}
 		for _, x := range e.Addresses {
-			r := report.Egress{EgressIP: e.Word(), Address: x.String(), Node: e.NodeOf(x)}
+			r := report.Egress{EgressIP: e.DisplayName(), Address: x.String(), Node: e.NodeOf(x)}
 			m := slices.IndexFunc(e.Moving, func(m cluster.Move) bool { return m.Address == x })
 			switch status := published.NodeOf(x); {
 			case r.Node == "":

@@ -267,7 +267,7 @@ func TestEgressMoves(t *testing.T) {
 func announcedOn(items ...string) *cluster.Snapshot {
 	s := decidedBy(items...)
 	s.EgressIPs[0].Owner.Kind = "Service"
-	s.EgressIPs[0].Service = &cluster.EgressService{Announced: &cluster.Announced{}}
+	s.EgressIPs[0].Service = &cluster.EgressService{Announced: &cluster.Announcement{}}
 	return s
 }
 
@@ -436,7 +436,7 @@ func TestEgressServiceAhead(t *testing.T) {
 	now, _ := s.Correct(s.now, none)
 	younger := &cluster.EgressIP{Owner: cluster.Owner{Kind: "EgressIP", Name: "z"}, Created: s.now}
 	if len(now.EgressIPs) != 1 || !now.EgressIPs[0].Service.Ended || e.Service.Ended ||
-		younger.Older(now.EgressIPs[0]) >= 0 || e.Older(younger) >= 0 {
+		younger.ComparePrecedence(now.EgressIPs[0]) >= 0 || e.ComparePrecedence(younger) >= 0 {
 		t.Errorf("what is left: %+v", now.EgressIPs)
 	}
 }

@@ -142,7 +142,7 @@ func newWorld(announced bool) *world {
 	w.status.EgressIPs = append(w.status.EgressIPs, &second)
 	if announced {
 		for _, e := range w.status.EgressIPs {
-			e.Owner.Kind, e.Service = "Service", &cluster.EgressService{Announced: &cluster.Announced{}}
+			e.Owner.Kind, e.Service = "Service", &cluster.EgressService{Announced: &cluster.Announcement{}}
 		}
 	}
 	for i := range worldNames {

@@ -20,7 +20,7 @@ func TestNeighborsExpected(t *testing.T) {
 		return &cluster.EgressIP{Moving: []cluster.Move{{Address: netip.MustParseAddr(a), From: "c", To: to}}}
 	}
 	announced := moving("172.18.0.55", "a")
-	announced.Service = &cluster.EgressService{Announced: &cluster.Announced{}}
+	announced.Service = &cluster.EgressService{Announced: &cluster.Announcement{}}
 	n.Expect(cluster.Gateway{Uplink: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("172.18.0.3/16")}}, "a",
 		[]*cluster.EgressIP{announced, moving("172.18.0.33", "a"), moving("172.18.0.34", "b"), moving("10.0.0.1", "a")})
 	if got := n.want.Load().addresses; !slices.Equal(got, []netip.Addr{netip.MustParseAddr("172.18.0.33")}) {

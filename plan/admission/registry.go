@@ -64,7 +64,7 @@ func New(facts Facts, frontends []*cluster.Frontend, keep Allocations) *Registry
 		}
 	}
 	for len(frontends) > 0 {
-		list := cluster.OfService(frontends, frontends[0].Owner)
+		list := cluster.FrontendsOf(frontends, frontends[0].Owner)
 		r.set(frontends[0].Owner, list)
 		frontends = frontends[len(list):]
 	}
@@ -80,7 +80,7 @@ func (r *Registry) Update(
 	r.before, r.changed, r.dirty = map[key]holder{}, map[*service]bool{}, map[*service]bool{}
 	r.setNodes(vetted, moved)
 	for _, o := range changed {
-		r.set(o, cluster.OfService(frontends, o))
+		r.set(o, cluster.FrontendsOf(frontends, o))
 	}
 	return r.finish()
 }
@@ -192,7 +192,7 @@ func (r *Registry) finish() Changes {
 		if slices.EqualFunc(list, s.admitted, (*Frontend).same) && slices.Equal(problems, s.problems) {
 			continue
 		}
-		out.Gone, out.Come = append(out.Gone, s.admitted...), append(out.Come, list...)
+		out.Removed, out.Added = append(out.Removed, s.admitted...), append(out.Added, list...)
 		out.Solved, out.Found = append(out.Solved, s.problems...), append(out.Found, problems...)
 		s.admitted, s.problems = list, problems
 	}

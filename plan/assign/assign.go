@@ -112,7 +112,7 @@ type egressNode struct {
 
 func newAssigner(s *cluster.Snapshot, rules Rules) *assigner {
 	a := &assigner{
-		rules: rules, byAge: slices.SortedFunc(slices.Values(s.EgressIPs), (*cluster.EgressIP).Older),
+		rules: rules, byAge: slices.SortedFunc(slices.Values(s.EgressIPs), (*cluster.EgressIP).ComparePrecedence),
 		nodes: map[string]*egressNode{}, unusable: map[string]string{}, hosts: map[netip.Addr]string{},
 		hops:  s.Config.Gateway.NextHops,
 		taken: map[netip.Addr]*cluster.EgressIP{}, items: map[*cluster.EgressIP][]cluster.Assignment{},

@@ -69,7 +69,7 @@ func LoadBalancers(s *cluster.Snapshot) ([]Allocation, []PoolUse) {
 		a.given[l] = &out[i]
 	}
 	a.unmanaged(s)
-	byAge := slices.SortedFunc(slices.Values(s.LoadBalancers), (*cluster.LoadBalancer).Older)
+	byAge := slices.SortedFunc(slices.Values(s.LoadBalancers), (*cluster.LoadBalancer).CompareAge)
 	for _, l := range byAge {
 		a.keep(l)
 		a.keepPorts(l)

@@ -103,7 +103,7 @@ func (a *allocator) portsHeld(p *cluster.Pool, l *cluster.LoadBalancer, f cluste
 	for _, x := range a.addressesOf(p, l, f) {
 		for _, port := range l.Ports {
 			k := nodePort{x, port}
-			if cluster.Recorded(l.Recorded, x, port) && a.rejectsPort(p, l, k, true) == "" {
+			if cluster.IsRecorded(l.Recorded, x, port) && a.rejectsPort(p, l, k, true) == "" {
 				list = append(list, k)
 			}
 		}
@@ -183,7 +183,7 @@ func (a *allocator) addressesOf(p *cluster.Pool, l *cluster.LoadBalancer, f clus
 	}
 	var local []string
 	if l.Local {
-		local = cluster.LocalNodes(cluster.OfService(a.nodes.frontends, l.Owner))
+		local = cluster.LocalNodes(cluster.FrontendsOf(a.nodes.frontends, l.Owner))
 	}
 	var good, others []netip.Addr
 	for _, n := range a.nodes.nodes {

@@ -11,7 +11,7 @@ import (
 func NodeIDs(nodes []*cluster.Node) map[string]int {
 	ids := make(map[string]int, len(nodes))
 	taken := make(map[int]bool, len(nodes))
-	nodes = slices.SortedFunc(slices.Values(nodes), (*cluster.Node).Older)
+	nodes = slices.SortedFunc(slices.Values(nodes), (*cluster.Node).CompareAge)
 	for _, n := range nodes {
 		if n.ID > 0 && !taken[n.ID] {
 			ids[n.Name] = n.ID

@@ -93,7 +93,7 @@ func configuration(name, label, nodes string, neighbors ...frrk8s.Neighbor) *clu
 func announced(name string, only []string, addresses ...string) *cluster.EgressIP {
 	e := clustertest.EgressIP(name, 1, addresses...)
 	e.Owner = cluster.Owner{Kind: "Service", Namespace: "default", Name: name}
-	e.Service = &cluster.EgressService{OnlyOn: only, Announced: &cluster.Announced{}}
+	e.Service = &cluster.EgressService{OnlyOn: only, Announced: &cluster.Announcement{}}
 	return e
 }
 

@@ -59,7 +59,7 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 		}
 	}
 	nodes := map[string]bool{}
-	for _, n := range slices.Concat(c.Nodes.Gone, c.Nodes.Come) {
+	for _, n := range slices.Concat(c.Nodes.Removed, c.Nodes.Added) {
 		nodes[n.Name] = true
 	}
 	if len(nodes) > 0 {

@@ -52,7 +52,7 @@ func (h *hostMoves) rule(a netip.Addr, own networkEnd, do nft.Statement, why str
 	c := h.tables[f].Chains[node.ChainMoves]
 	c.Rules = append(c.Rules, nft.Rule{
 		Matches: append([]nft.Match{nft.InInterface{Name: own.link.Name},
-			nft.AddrIn{Dst: true, Prefix: node.HostPrefix(a)}, nft.CTUnknown}, more...),
+			nft.AddrIn{Dst: true, Prefix: node.HostPrefix(a)}, nft.CTNewOrInvalid}, more...),
 		Do: do, Comment: why, Owner: h.owner,
 	})
 }

@@ -31,9 +31,9 @@ func (p *Hosts) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, _ boo
 	nodes := c.Nodes
 	if p.reporters == nil {
 		p.reporters = map[netip.Addr][]string{}
-		nodes.Come = append(slices.Clone(nodes.Come), env.Node) // the own node does not change later
+		nodes.Added = append(slices.Clone(nodes.Added), env.Node) // the own node does not change later
 	}
-	if len(nodes.Gone)+len(nodes.Come) == 0 {
+	if len(nodes.Removed)+len(nodes.Added) == 0 {
 		return gone, come
 	}
 	before := map[netip.Addr]string{} // the node to which each address was attributed
@@ -54,8 +54,8 @@ func (p *Hosts) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, _ boo
 			}
 		}
 	}
-	change(nodes.Gone, without)
-	change(nodes.Come, insertSorted)
+	change(nodes.Removed, without)
+	change(nodes.Added, insertSorted)
 	oldRules, newRules := newHostRules(env), newHostRules(env)
 	for a, name := range before {
 		if now := first(p.reporters[a]); now != name {

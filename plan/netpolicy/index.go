@@ -41,7 +41,7 @@ type Delta struct {
 }
 
 // Change is the removed and added parts of one kind.
-type Change[T any] struct{ Gone, Come []T }
+type Change[T any] struct{ Removed, Added []T }
 
 // Index compiles the Policies of the own pods of a node. It is not safe for concurrent use.
 type Index struct {
@@ -144,10 +144,10 @@ func (u *update) updatePeers(s *cluster.Snapshot) {
 	// If the labels of a namespace changed, its pods are removed by the former labels, and added by
 	// the new ones.
 	u.relabelled = map[string]bool{}
-	for _, n := range slices.Concat(changed.Gone, changed.Come) {
+	for _, n := range slices.Concat(changed.Removed, changed.Added) {
 		u.relabelled[n.Name] = true
 	}
-	gone, come := pods.Gone, pods.Come
+	gone, come := pods.Removed, pods.Added
 	if len(u.relabelled) > 0 {
 		gone, come = slices.Clone(gone), slices.Clone(come)
 		for _, list := range []struct {
@@ -260,7 +260,7 @@ func podsIn(list []*cluster.Pod, namespace string) []*cluster.Pod {
 func (u *update) updateOwnPods(own []*cluster.Pod) {
 	c := cluster.Compare(u.own, own, (*cluster.Pod).Compare)
 	u.own = own
-	for _, p := range slices.Concat(c.Gone, c.Come) {
+	for _, p := range slices.Concat(c.Removed, c.Added) {
 		u.subjects[p.Owner] = true
 	}
 	if len(u.clusterwide) > 0 {
@@ -281,8 +281,8 @@ func (u *update) updateNodes(nodes []*cluster.Node) {
 	u.nodes = nodes
 	for _, s := range u.sets[Egress] {
 		if s.nodes != nil {
-			u.countNodes(s, c.Gone, -1)
-			u.countNodes(s, c.Come, 1)
+			u.countNodes(s, c.Removed, -1)
+			u.countNodes(s, c.Added, 1)
 		}
 	}
 }
@@ -321,18 +321,18 @@ func (u *update) updatePolicies(policies []*cluster.Policy) {
 			u.clusterwide = setList
 		}
 	}
-	for _, p := range c.Gone {
+	for _, p := range c.Removed {
 		all := listFor(p)
 		if i, found := slices.BinarySearchFunc(all, p, order); found {
 			setList(p, slices.Delete(all, i, i+1))
 		}
 	}
-	for _, p := range c.Come {
+	for _, p := range c.Added {
 		all := listFor(p)
 		i, _ := slices.BinarySearchFunc(all, p, order)
 		setList(p, slices.Insert(all, i, p))
 	}
-	for _, p := range slices.Concat(c.Gone, c.Come) {
+	for _, p := range slices.Concat(c.Removed, c.Added) {
 		pods := u.own
 		if p.Tier == cluster.TierNetworkPolicy {
 			pods = podsIn(u.own, p.Subject.Namespace)
@@ -410,10 +410,10 @@ func (u *update) listMembers(d Direction) {
 			continue
 		}
 		if len(was) > 0 {
-			u.delta.Members.Gone = append(u.delta.Members.Gone, Member{d, m.Place, m.Prefix, was})
+			u.delta.Members.Removed = append(u.delta.Members.Removed, Member{d, m.Place, m.Prefix, was})
 		}
 		if len(now) > 0 {
-			u.delta.Members.Come = append(u.delta.Members.Come, Member{d, m.Place, m.Prefix, now})
+			u.delta.Members.Added = append(u.delta.Members.Added, Member{d, m.Place, m.Prefix, now})
 		}
 	}
 }

@@ -33,13 +33,13 @@ func (m mirror) apply(t *rapid.T, d Delta) {
 }
 
 func change[T any](t *rapid.T, m mirror, c Change[T], text func(T) string) {
-	for _, x := range c.Gone {
+	for _, x := range c.Removed {
 		if !m[text(x)] {
 			t.Fatalf("removed, but never added: %s", text(x))
 		}
 		delete(m, text(x))
 	}
-	for _, x := range c.Come {
+	for _, x := range c.Added {
 		if m[text(x)] {
 			t.Fatalf("added twice: %s", text(x))
 		}

@@ -56,10 +56,10 @@ func TestProfilesAcceptAsPolicies(t *testing.T) {
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			s = clustertest.ChurnPolicies(t, s)
 			d := x.Update(s, ownPods(s), join)
-			for _, p := range d.Pods.Gone {
+			for _, p := range d.Pods.Removed {
 				delete(pods, p.Owner)
 			}
-			for _, p := range d.Pods.Come {
+			for _, p := range d.Pods.Added {
 				pods[p.Owner] = p
 			}
 		}

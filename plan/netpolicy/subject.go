@@ -29,10 +29,10 @@ func (u *update) compile(name cluster.Owner) {
 		return
 	}
 	if was != nil {
-		u.delta.Pods.Gone = append(u.delta.Pods.Gone, &was.Pod)
+		u.delta.Pods.Removed = append(u.delta.Pods.Removed, &was.Pod)
 	}
 	if now != nil {
-		u.delta.Pods.Come = append(u.delta.Pods.Come, &now.Pod)
+		u.delta.Pods.Added = append(u.delta.Pods.Added, &now.Pod)
 	}
 }
 
@@ -89,7 +89,7 @@ func (u *update) useProfile(d Direction, isolated bool, list []rule) *Profile {
 			p.Rules = append(p.Rules, x)
 		}
 		u.profiles[text] = p
-		u.delta.Profiles.Come = append(u.delta.Profiles.Come, p)
+		u.delta.Profiles.Added = append(u.delta.Profiles.Added, p)
 	}
 	p.users++
 	return p
@@ -115,10 +115,10 @@ func (u *update) releaseProfile(p *Profile) {
 	}
 	delete(u.profiles, p.text)
 	u.profileIDs.release(p.ID)
-	if i := slices.Index(u.delta.Profiles.Come, p); i >= 0 { // made in this update
-		u.delta.Profiles.Come = slices.Delete(u.delta.Profiles.Come, i, i+1)
+	if i := slices.Index(u.delta.Profiles.Added, p); i >= 0 { // made in this update
+		u.delta.Profiles.Added = slices.Delete(u.delta.Profiles.Added, i, i+1)
 	} else {
-		u.delta.Profiles.Gone = append(u.delta.Profiles.Gone, p)
+		u.delta.Profiles.Removed = append(u.delta.Profiles.Removed, p)
 	}
 	for _, s := range p.sets {
 		if s.users--; s.users == 0 {

@@ -79,10 +79,10 @@ func (x *EgressIPs) Update(s *cluster.Snapshot) (touched map[cluster.Owner]bool)
 	again := x.candidates == nil || !cluster.SameList(x.namespaces, s.Namespaces) // choose for all pods
 	if !cluster.SameList(x.egressIPs, s.EgressIPs) {
 		c := cluster.Compare(x.egressIPs, s.EgressIPs, (*cluster.EgressIP).Compare)
-		for _, e := range slices.Concat(c.Gone, c.Come) {
+		for _, e := range slices.Concat(c.Removed, c.Added) {
 			touched[e.Owner] = true
 		}
-		if len(c.Changed) != len(c.Gone) || len(c.Changed) != len(c.Come) ||
+		if len(c.Changed) != len(c.Removed) || len(c.Changed) != len(c.Added) ||
 			slices.ContainsFunc(c.Changed, func(p [2]*cluster.EgressIP) bool { return !sameChoice(p[0], p[1]) }) {
 			again = true
 		} else {
@@ -94,7 +94,7 @@ func (x *EgressIPs) Update(s *cluster.Snapshot) (touched map[cluster.Owner]bool)
 	}
 	if again || !cluster.SameList(x.pods, s.Pods) {
 		c := cluster.Compare(x.pods, s.Pods, (*cluster.Pod).Compare)
-		come := c.Come
+		come := c.Added
 		if again {
 			come = s.Pods
 		}
@@ -102,7 +102,7 @@ func (x *EgressIPs) Update(s *cluster.Snapshot) (touched map[cluster.Owner]bool)
 		for _, p := range c.Changed {
 			stays[p[0].Owner] = true
 		}
-		for _, p := range c.Gone {
+		for _, p := range c.Removed {
 			if !stays[p.Owner] {
 				x.put(p.Owner, choice{}, touched)
 			}
@@ -220,7 +220,7 @@ func (x *EgressIPs) reindex(s *cluster.Snapshot) {
 	x.candidates = make(map[string]*candidates, len(s.Namespaces))
 	x.selectors = make(map[cluster.Owner]*selector, len(s.EgressIPs))
 	var list []*selector
-	for i, e := range slices.SortedFunc(slices.Values(s.EgressIPs), (*cluster.EgressIP).Older) {
+	for i, e := range slices.SortedFunc(slices.Values(s.EgressIPs), (*cluster.EgressIP).ComparePrecedence) {
 		y := &selector{owner: e.Owner, namespaces: e.Namespaces, pods: e.Pods, age: i, wanted: wanted(e),
 			assigned: assigned(e)}
 		if e.Service != nil {

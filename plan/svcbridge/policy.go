@@ -66,7 +66,7 @@ const _ uint16 = prioLevel - netpolicy.Levels - prioNext
 // Update plans the changes. What the Env says of the node itself never changes here.
 func (p *Policies) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, _ bool) (gone, come datapath.State) {
 	if !env.Engine.Policies {
-		p.reportUnenforced(s, env, len(c.Pods.Gone)+len(c.Pods.Come) > 0)
+		p.reportUnenforced(s, env, len(c.Pods.Removed)+len(c.Pods.Added) > 0)
 		return gone, come
 	}
 	before, after := newServiceBridge(env), newServiceBridge(env)
@@ -84,8 +84,8 @@ func (p *Policies) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, _ 
 		members  []netpolicy.Member
 		any      bool
 	}{
-		{before, d.Pods.Gone, d.Profiles.Gone, d.Members.Gone, had},
-		{after, d.Pods.Come, d.Profiles.Come, d.Members.Come, p.index.Selected() > 0},
+		{before, d.Pods.Removed, d.Profiles.Removed, d.Members.Removed, had},
+		{after, d.Pods.Added, d.Profiles.Added, d.Members.Added, p.index.Selected() > 0},
 	} {
 		if side.any {
 			side.sharedPolicyFlows()
@@ -128,10 +128,10 @@ type memberKey struct {
 
 // reportLimits notes what exceeds the number of conjunctions that a flow may have.
 func (p *Policies) reportLimits(env *node.Env, d *netpolicy.Delta) {
-	for _, m := range d.Members.Gone {
+	for _, m := range d.Members.Removed {
 		delete(p.problems, memberKey{m.Direction, m.Place, m.Prefix})
 	}
-	for _, m := range d.Members.Come {
+	for _, m := range d.Members.Added {
 		if n := len(m.Sets); n > flow.MaxConjunctions {
 			effect := fmt.Sprintf("%d of them do not accept it", n-flow.MaxConjunctions)
 			if m.Tier != cluster.TierNetworkPolicy {
@@ -145,10 +145,10 @@ func (p *Policies) reportLimits(env *node.Env, d *netpolicy.Delta) {
 			}
 		}
 	}
-	for _, x := range d.Profiles.Gone {
+	for _, x := range d.Profiles.Removed {
 		delete(p.problems, x.ID)
 	}
-	for _, x := range d.Profiles.Come {
+	for _, x := range d.Profiles.Added {
 		for rules := x.Rules; len(rules) > 0; {
 			n := slices.IndexFunc(rules, func(r netpolicy.Rule) bool { return r.Place != rules[0].Place })
 			if n < 0 {

@@ -51,15 +51,15 @@ func (p *Shared) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, agai
 			})
 		}
 	}
-	count(c.Frontends.Gone, -1)
-	count(c.Frontends.Come, 1)
+	count(c.Frontends.Removed, -1)
+	count(c.Frontends.Added, 1)
 	for a := range changed {
 		after.trackAddress(a, p.refs[a])
 		if p.refs[a] == (refs{}) {
 			delete(p.refs, a)
 		}
 	}
-	if again || len(c.Pods.Gone)+len(c.Pods.Come) > 0 {
+	if again || len(c.Pods.Removed)+len(c.Pods.Added) > 0 {
 		gone, p.pods = p.pods, podsPortState(env)
 		come = p.pods
 	}

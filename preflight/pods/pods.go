@@ -29,8 +29,8 @@ const (
 	// DefaultNamespace exists before Hairpin is installed, and usually admits privileged Pods.
 	DefaultNamespace = metav1.NamespaceSystem
 
-	mostAtOnce = 50      // nodes that are checked at the same time
-	mostAnswer = 8 << 20 // bytes of a node's output
+	maxAtOnce = 50      // nodes that are checked at the same time
+	maxAnswer = 8 << 20 // bytes of a node's output
 
 	pollTime   = 500 * time.Millisecond
 	deleteTime = 10 * time.Second // for deleting a Pod, also after Ctrl-C
@@ -80,7 +80,7 @@ func run(ctx context.Context, w io.Writer, client *kubeapi.Client, c config.Conf
 	}
 	list := make([]Node, len(nodes))
 	g, all := errgroup.WithContext(ctx)
-	g.SetLimit(mostAtOnce)
+	g.SetLimit(maxAtOnce)
 	for i, n := range nodes {
 		g.Go(func() error {
 			found, err := v.look(all, &n)
@@ -290,8 +290,8 @@ func (v *visit) log(ctx context.Context, p *corev1.Pod) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = r.Close() }() // only read
-	text, err := io.ReadAll(io.LimitReader(r, mostAnswer+1))
-	if err == nil && len(text) > mostAnswer {
+	text, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
+	if err == nil && len(text) > maxAnswer {
 		err = errors.New("it is too long")
 	}
 	return text, err

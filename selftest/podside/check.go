@@ -177,12 +177,12 @@ func (c Check) filled(ctx context.Context) (note string, err error) {
 	if err != nil {
 		return "", err
 	}
-	const headers4, headers6, mostData = 20 + 8, 40 + 8, 65000
+	const headers4, headers6, maxData = 20 + 8, 40 + 8, 65000
 	size := mtu - headers4
 	if v6 {
 		size = mtu - headers6
 	}
-	size = min(size, mostData) // the loopback device has more than a datagram can have
+	size = min(size, maxData) // the loopback device has more than a datagram can have
 	note = fmt.Sprintf("MTU %d", mtu)
 	if err := conn.SetDeadline(time.Now().Add(attemptTimeout)); err != nil {
 		return note, err

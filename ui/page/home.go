@@ -61,8 +61,8 @@ type nodeRow struct {
 // egressAddress is an egress address with its node.
 type egressAddress struct{ Address, Object, Node, Link, Why, Next, BGP string }
 
-// mostEgress is the largest number of egress addresses on the first page.
-const mostEgress = 20
+// maxEgress is the largest number of egress addresses on the first page.
+const maxEgress = 20
 
 // Home renders the first page: the health of the cluster. find is a part of the names of nodes.
 func Home(f Frame, s *cluster.Snapshot, h *Health, find string, problems []string) ([]byte, error) {
@@ -71,7 +71,7 @@ func Home(f Frame, s *cluster.Snapshot, h *Health, find string, problems []strin
 	v.summary(f, s, h)
 	v.Counts = counts(s, len(slices.Compact(slices.Sorted(slices.Values(problems)))))
 	for _, a := range egressAddresses(s, h) {
-		if len(v.Egress) == mostEgress {
+		if len(v.Egress) == maxEgress {
 			v.MoreEgress++
 			continue
 		}
@@ -143,8 +143,8 @@ func (v *homeView) nodes(s *cluster.Snapshot) {
 	slices.SortStableFunc(v.Rows, func(a, b nodeRow) int {
 		return cmp.Compare(rank(a), rank(b))
 	})
-	if n := len(v.Rows); n > mostRows {
-		v.More, v.Rows = n-mostRows, v.Rows[:mostRows]
+	if n := len(v.Rows); n > maxRows {
+		v.More, v.Rows = n-maxRows, v.Rows[:maxRows]
 	}
 }
 
@@ -203,8 +203,8 @@ func egressAddresses(s *cluster.Snapshot, h *Health) (list []egressAddress) {
 	}
 	for _, e := range s.EgressIPs {
 		for _, a := range e.Addresses {
-			r := said[e.Word()+" "+a.String()]
-			x := egressAddress{Address: a.String(), Object: e.Word(), Why: r.Why, Next: r.Next, BGP: r.BGP}
+			r := said[e.DisplayName()+" "+a.String()]
+			x := egressAddress{Address: a.String(), Object: e.DisplayName(), Why: r.Why, Next: r.Next, BGP: r.BGP}
 			for _, on := range e.Assigned {
 				if on.Address == a {
 					x.Node, x.Link = on.Node, nodePath(on.Node)

@@ -39,8 +39,8 @@ type egressObject struct {
 // podLink is a pod with its page.
 type podLink struct{ Name, Link string }
 
-// mostPodLinks is the largest number of pods in a row.
-const mostPodLinks = 8
+// maxPodLinks is the largest number of pods in a row.
+const maxPodLinks = 8
 
 // Egress renders the page of all EgressIPs and EgressServices. find is a part of their names.
 func Egress(f Frame, s *cluster.Snapshot, h *Health, find string, problems []string) ([]byte, error) {
@@ -51,14 +51,14 @@ func Egress(f Frame, s *cluster.Snapshot, h *Health, find string, problems []str
 		labels[n.Name] = n.Labels
 	}
 	for _, e := range s.EgressIPs {
-		if !strings.Contains(e.Word(), find) {
+		if !strings.Contains(e.DisplayName(), find) {
 			continue
 		}
-		if len(v.Rows) == mostRows {
+		if len(v.Rows) == maxRows {
 			v.More++
 			continue
 		}
-		r := egressObject{Name: e.Word(), Kind: e.Owner.Kind}
+		r := egressObject{Name: e.DisplayName(), Kind: e.Owner.Kind}
 		for _, a := range all {
 			if a.Object == r.Name {
 				r.Addresses = append(r.Addresses, a)
@@ -75,7 +75,7 @@ func Egress(f Frame, s *cluster.Snapshot, h *Health, find string, problems []str
 }
 
 func addPod(list []podLink, more int, p *cluster.Pod) ([]podLink, int) {
-	if len(list) == mostPodLinks {
+	if len(list) == maxPodLinks {
 		return list, more + 1
 	}
 	return append(list, podLink{p.Owner.Namespace + "/" + p.Owner.Name, podPath(p.Owner)}), more
@@ -102,7 +102,7 @@ func Policies(f Frame, s *cluster.Snapshot, find string, problems []string) ([]b
 		if !strings.Contains(x.Owner.String(), find) {
 			continue
 		}
-		if len(v.Rows) == mostRows {
+		if len(v.Rows) == maxRows {
 			v.More++
 			continue
 		}
@@ -154,7 +154,7 @@ func Problems(f Frame, h *Health, find string, problems []string) ([]byte, error
 	for _, text := range slices.Compact(slices.Sorted(slices.Values(all))) {
 		switch {
 		case !strings.Contains(text, find):
-		case len(v.Rows) == mostRows:
+		case len(v.Rows) == maxRows:
 			v.More++
 		default:
 			v.Rows = append(v.Rows, problemRow{text, ownerPath(text)})

@@ -89,7 +89,7 @@ func (v *nodeView) sources(s *cluster.Snapshot, n *cluster.Node) {
 	add := func(word, detail, policies string) {
 		switch {
 		case !strings.Contains(word, v.Find) && word != v.Q.From:
-		case len(v.Sources) == mostRows:
+		case len(v.Sources) == maxRows:
 			v.MoreSources++
 		default:
 			c := v.Q.source(word, n.Name)
@@ -130,7 +130,7 @@ func serviceRows(s *cluster.Snapshot, n *cluster.Node, q Query, find string) (ro
 	flush := func() {
 		switch {
 		case row == nil || !strings.Contains(row.Name, find):
-		case len(rows) == mostRows:
+		case len(rows) == maxRows:
 			more++
 		default:
 			row.finish(q, n)
@@ -206,13 +206,13 @@ func (r *serviceRow) finish(q Query, n *cluster.Node) {
 
 // egress lists the EgressIPs with an address on this node, or with pods on it.
 func (v *nodeView) egress(s *cluster.Snapshot, n *cluster.Node) {
-	const mostPods = 5
+	const maxPods = 5
 	labels := map[string]map[string]string{}
 	for _, ns := range s.Namespaces {
 		labels[ns.Name] = ns.Labels
 	}
 	for _, e := range s.EgressIPs {
-		r := egressRow{Name: e.Word()}
+		r := egressRow{Name: e.DisplayName()}
 		carries := false
 		for _, a := range e.Assigned {
 			r.Addresses = append(r.Addresses, a.Address.String()+" on "+a.Node)
@@ -227,7 +227,7 @@ func (v *nodeView) egress(s *cluster.Snapshot, n *cluster.Node) {
 			if p.Node != n.Name || !e.Selects(p, labels[p.Owner.Namespace]) {
 				continue
 			}
-			if len(r.Pods) == mostPods {
+			if len(r.Pods) == maxPods {
 				r.More++
 				continue
 			}

@@ -66,14 +66,14 @@ func Style() ([]byte, error) {
 	return append(css, picture.Style()...), nil
 }
 
-// mostProblems is the largest number of problems on a page.
-const mostProblems = 30
+// maxProblems is the largest number of problems on a page.
+const maxProblems = 30
 
 func (v *view) render(problems []string) ([]byte, error) {
 	v.Problems = slices.Sorted(slices.Values(problems))
-	if v.Problems = slices.Compact(v.Problems); len(v.Problems) > mostProblems {
-		rest := len(v.Problems) - mostProblems
-		v.Problems = append(v.Problems[:mostProblems:mostProblems], fmt.Sprintf("… and %d more", rest))
+	if v.Problems = slices.Compact(v.Problems); len(v.Problems) > maxProblems {
+		rest := len(v.Problems) - maxProblems
+		v.Problems = append(v.Problems[:maxProblems:maxProblems], fmt.Sprintf("… and %d more", rest))
 	}
 	var b bytes.Buffer
 	if err := pages().ExecuteTemplate(&b, "page", v); err != nil {
@@ -88,8 +88,8 @@ func Failure(f Frame, title, message string) ([]byte, error) {
 	return v.render(nil)
 }
 
-// mostRows is the largest number of rows of a list; users filter it to see others.
-const mostRows = 200
+// maxRows is the largest number of rows of a list; users filter it to see others.
+const maxRows = 200
 
 // mode returns the mode of the node, or else of the configuration, even if no such mode exists.
 func mode(s *cluster.Snapshot, n *cluster.Node) string {

@@ -53,7 +53,7 @@ const (
 	line        = 16
 	podsAcross  = 4
 	podHeight   = 42
-	mostPods    = 8
+	maxPods     = 8
 	letters     = 40 // of a line of a box
 	sideLetters = 42
 	named       = 44 // letters of a line of a label
@@ -113,9 +113,9 @@ func (p *painter) pods() {
 	if len(own) == 1 {
 		title = "1 pod"
 	}
-	if n := len(own); n > mostPods {
-		title += fmt.Sprintf(", the first %d of them", mostPods)
-		own = own[:mostPods]
+	if n := len(own); n > maxPods {
+		title += fmt.Sprintf(", the first %d of them", maxPods)
+		own = own[:maxPods]
 	}
 	frame := shape{X: stackX, Y: p.y, W: rightX + rightWidth - stackX, Title: title, Kind: "pods",
 		Lines: []string{addrs(p.n.PodCIDRs)}}

@@ -14,7 +14,7 @@ import (
 // if its path is long enough.
 const (
 	fewestKey = 5
-	mostKey   = 8
+	maxKey    = 8
 )
 
 // keySteps returns the indexes of the steps that decide about a packet: where it is translated,
@@ -52,8 +52,8 @@ func keySteps(before packet.Packet, list []packet.Step, lost bool, seen []Eviden
 		}
 		before = s.After
 	}
-	for kind := applies; kind > translates && len(kinds) > mostKey; kind-- {
-		for i := len(list) - 2; i >= 0 && len(kinds) > mostKey; i-- {
+	for kind := applies; kind > translates && len(kinds) > maxKey; kind-- {
+		for i := len(list) - 2; i >= 0 && len(kinds) > maxKey; i-- {
 			if k, ok := kinds[i]; ok && k == kind {
 				delete(kinds, i)
 			}

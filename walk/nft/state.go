@@ -26,7 +26,7 @@ func (h *Hook) ctState(c *chain, state nft.CTState) (bool, error) {
 		return t.Refusal(), nil
 	case nft.CTEstablished:
 		return !t.Refusal() && t.Established(), nil
-	case nft.CTUnknown:
+	case nft.CTNewOrInvalid:
 		return !t.Refusal() && !t.Established(), nil
 	}
 	return false, fmt.Errorf("ct state %s is not known", state)

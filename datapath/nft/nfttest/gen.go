@@ -79,7 +79,7 @@ func copying(t *rapid.T, f nft.Family) *nft.Table {
 	for range rapid.IntRange(0, 2).Draw(t, "rules") {
 		r := nft.Rule{Owner: Owner(t), Do: nft.Dup{To: addr(t, fam), Device: "lo"}, Matches: []nft.Match{
 			nft.InInterface{Name: "eth0"}, nft.AddrIn{Dst: true, Prefix: netip.PrefixFrom(a, a.BitLen())},
-			nft.CTUnknown,
+			nft.CTNewOrInvalid,
 		}}
 		if rapid.Bool().Draw(t, "drop") {
 			r.Matches = append(r.Matches, nft.EtherSrc{MAC: cluster.MAC{2, 0, 0, 0, 0, rapid.Byte().Draw(t, "MAC")}})
@@ -215,7 +215,7 @@ func drawMap(t *rapid.T, name string) *nft.Map {
 func addTargets(t *rapid.T, m *nft.Map) {
 	for range rapid.IntRange(0, 4).Draw(t, "elements") {
 		to := netip.AddrPortFrom(addr(t, m.Family), 0)
-		if !m.Plain() {
+		if !m.AddressOnly() {
 			to = netip.AddrPortFrom(to.Addr(), rapid.Uint16().Draw(t, "to port"))
 		}
 		m.Elements.Put(element(t, m.Key), nft.Target{Addr: to, Owner: Owner(t)})
@@ -303,7 +303,8 @@ func match(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Match {
 		}
 	case 9:
 		if c.Type != "" && c.Hook != "ingress" {
-			return rapid.SampledFrom([]nft.CTState{nft.CTRelated, nft.CTEstablished, nft.CTUnknown}).Draw(t, "state")
+			states := []nft.CTState{nft.CTRelated, nft.CTEstablished, nft.CTNewOrInvalid}
+			return rapid.SampledFrom(states).Draw(t, "state")
 		}
 	case 0:
 		a := addr(t, family(t))

@@ -7,22 +7,22 @@ import (
 
 // Limits for the search for the places of numbers.
 const (
-	stride     = 2   // along a path, in pixels
-	mostExtra  = 160 // more height for a row until numbers may be on the other path
-	mostSearch = 40  // rounds
+	stride    = 2   // along a path, in pixels
+	maxExtra  = 160 // more height for a row until numbers may be on the other path
+	maxSearch = 40  // rounds
 )
 
 // number sets the places of the numbers: on the path in the box of the translation, clear of
 // labels, other numbers and the other path. A row without enough space gets more.
 func (d *drawing) number() {
 	strict := true
-	for range mostSearch {
+	for range maxSearch {
 		b := d.placeNumbers(strict)
 		if b == nil {
 			return
 		}
 		b.row.extra += apart
-		strict = b.row.extra < mostExtra
+		strict = b.row.extra < maxExtra
 		d.place()
 	}
 }

@@ -2,8 +2,8 @@ package picture
 
 // The number of rounds of untangle, and the cost of a crossing in pixels of the paths' length.
 const (
-	mostRounds = 6
-	crossing   = 300
+	maxRounds = 6
+	crossing  = 300
 )
 
 type point struct{ x, y int }
@@ -80,7 +80,7 @@ func (d *drawing) untangle() {
 		}
 		*a, *b = *b, *a
 	}
-	for range mostRounds {
+	for range maxRounds {
 		before := best
 		for _, z := range d.zones() {
 			for i, a := range z.tracks {

@@ -55,7 +55,7 @@ func (r *reasoner) notRecorded() string {
 	port := cluster.LoadBalancerPort{Protocol: r.Trace.Sent.Protocol, Port: r.Trace.Sent.DstPort}
 	for _, l := range r.Cluster.LoadBalancers {
 		if slices.Contains(l.Ports, port) && cluster.HasRecords(l.Recorded, r.Trace.Sent.Dst) &&
-			!cluster.Recorded(l.Recorded, r.Trace.Sent.Dst, port) {
+			!cluster.IsRecorded(l.Recorded, r.Trace.Sent.Dst, port) {
 			return fmt.Sprintf(", where status.loadBalancer of %s excludes port %d/%s", names.Object(l.Owner),
 				port.Port, port.Protocol)
 		}
