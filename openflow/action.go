@@ -219,7 +219,7 @@ func CutSetField(b []byte) (x OXM, rest []byte, ok bool) {
 	if len(a) < actionHead || be.Uint16(a) != actionSetField {
 		return x, b, false
 	}
-	x, _ = CutField(a[actionHead:])
+	x, _ = cutField(a[actionHead:])
 	ok = bytes.Equal(SetField(nil, x.Field.Append(nil, x.Value, x.Mask)), a)
 	if x.Field&^0xff == TunMetadata0&^0xff {
 		x.Field = TunMetadata0 // Open vSwitch returns it without leading zeros

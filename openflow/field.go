@@ -94,7 +94,7 @@ func Fields(list []byte) iter.Seq[OXM] {
 	return func(yield func(OXM) bool) {
 		for len(list) > 0 {
 			var x OXM
-			if x, list = CutField(list); x.Field&^0xffff != pairs || len(x.Value) != 8 {
+			if x, list = cutField(list); x.Field&^0xffff != pairs || len(x.Value) != 8 {
 				if !yield(x) {
 					return
 				}
@@ -113,9 +113,9 @@ func Fields(list []byte) iter.Seq[OXM] {
 	}
 }
 
-// CutField returns the field that a list begins with and the rest of the list. The field of a
+// cutField returns the field that a list begins with and the rest of the list. The field of a
 // damaged list is 0.
-func CutField(list []byte) (x OXM, rest []byte) {
+func cutField(list []byte) (x OXM, rest []byte) {
 	const head, hasMask = 4, 1 << 8
 	if len(list) < head || len(list) < head+int(list[3]) {
 		return OXM{}, nil

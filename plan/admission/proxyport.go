@@ -53,8 +53,8 @@ type ServicePort struct {
 	Port     uint16
 }
 
-// ServicePortOf returns the ServicePort of a Frontend.
-func ServicePortOf(f *cluster.Frontend) ServicePort {
+// servicePortOf returns the ServicePort of a Frontend.
+func servicePortOf(f *cluster.Frontend) ServicePort {
 	return ServicePort{f.Owner, f.Family, f.Protocol, f.Port}
 }
 
@@ -89,7 +89,7 @@ func newPortPool() portPool {
 
 // setPort records the allocated port of a Frontend, 0 for none.
 func (p *portPool) setPort(f *cluster.Frontend, n uint16) {
-	k, r := ServicePortOf(f), portRange{f.Family, f.Protocol}
+	k, r := servicePortOf(f), portRange{f.Family, f.Protocol}
 	had := p.ports[k]
 	if had == n {
 		return
@@ -226,7 +226,7 @@ func (r *Registry) allocatePorts() {
 
 // keepPort reports whether a Frontend keeps the port that it had.
 func (r *Registry) keepPort(q request, f *cluster.Frontend) bool {
-	n := r.ports[ServicePortOf(f)]
+	n := r.ports[servicePortOf(f)]
 	if n == 0 {
 		return false
 	}
@@ -275,7 +275,7 @@ func (r *Registry) releasePorts(list []*cluster.Frontend, wanted func(*cluster.F
 
 // allocatedPort returns the port that was allocated to a Frontend, or 0.
 func (r *Registry) allocatedPort(s *service, f *cluster.Frontend) uint16 {
-	n := r.ports[ServicePortOf(f)]
+	n := r.ports[servicePortOf(f)]
 	if n == 0 || r.holders[proxyPortKey(f, n)] != (bid{s, rankAllocated, f.Port}) {
 		return 0
 	}

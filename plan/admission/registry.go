@@ -59,7 +59,7 @@ func New(facts Facts, frontends []*cluster.Frontend, keep Allocations) *Registry
 	}
 	r.changed, r.dirty = map[*service]bool{}, map[*service]bool{} // r.before stays nil: former holders do not matter
 	for _, f := range frontends {
-		if n := keep.Ports[ServicePortOf(f)]; n != 0 && NeedsProxyPort(f) {
+		if n := keep.Ports[servicePortOf(f)]; n != 0 && NeedsProxyPort(f) {
 			r.setPort(f, n)
 		}
 	}
@@ -120,7 +120,7 @@ func (r *Registry) set(owner cluster.Owner, list []*cluster.Frontend) {
 	}
 	r.releasePorts(s.frontends, func(f *cluster.Frontend) bool {
 		return slices.ContainsFunc(list, func(g *cluster.Frontend) bool {
-			return NeedsProxyPort(g) && ServicePortOf(f) == ServicePortOf(g)
+			return NeedsProxyPort(g) && servicePortOf(f) == servicePortOf(g)
 		})
 	})
 	if s.frontends = list; len(list) == 0 {
@@ -250,7 +250,7 @@ func (r *Registry) eachBid(s *service, do func(key, bid)) {
 	for _, f := range s.frontends {
 		do(clusterIPKey(f.ClusterIP), bid{service: s})
 		r.eachOtherBid(s, f, do)
-		if n := r.ports[ServicePortOf(f)]; n != 0 && NeedsProxyPort(f) {
+		if n := r.ports[servicePortOf(f)]; n != 0 && NeedsProxyPort(f) {
 			do(proxyPortKey(f, n), bid{s, rankAllocated, f.Port})
 		}
 	}
