@@ -350,7 +350,34 @@ func (o *operated) apiAway(t *testing.T) {
 	if after := flows(); after != before {
 		t.Errorf("it changed:\n%s", strings.Join(difference(lines(before), lines(after)), "\n"))
 	}
+	p.alone(t)
 	o.startAPI()
 	p.answers("API back", "/readyz", 10256, http.StatusOK)
 	waitWell(t, p.node)
+}
+
+// alone checks that the node keeps its own network if agent and Open vSwitch start while the API
+// does not answer: the path to the API may lead over the gateway bridge. OVN's gateway router has
+// the node's MAC. If it sent anything, the bridge would learn that MAC at its port.
+func (o *operated) alone(t *testing.T) {
+	ctx := t.Context()
+	noError(t, o.node.Kill(ctx, agent, syscall.SIGKILL))
+	noError(t, o.node.Restart(ctx, lab.VSwitchd, syscall.SIGKILL))
+	start(t, o.node)
+	livez := func() bool {
+		code, _, _ := curl(ctx, o.client, "http://172.18.0.3:10256/livez")
+		return code == http.StatusOK
+	}
+	took := eventually(t, 20*time.Second, "the node is reachable", func() (bool, string) { return livez(), "" })
+	t.Logf("reachable after %d ms", took.Milliseconds())
+	router := strings.TrimSpace(sh(t, o.node, "ovs-vsctl list-ports br-ex | grep ^patch-"))
+	for begin := time.Now(); time.Since(begin) < 6*time.Second; {
+		trace := sh(t, o.node, "ovs-appctl ofproto/trace br-ex in_port="+router+",tcp,dl_src=02:42:ac:12:00:03")
+		if !strings.Contains(trace, "Datapath actions: drop") {
+			t.Fatalf("%v after the start, the gateway router sends:\n%s", time.Since(begin), trace)
+		}
+		if !livez() {
+			t.Fatalf("%v after the start, the node is not reachable", time.Since(begin))
+		}
+	}
 }

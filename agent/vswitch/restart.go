@@ -40,11 +40,13 @@ const (
 	// clusterLimit is how long the agent waits for the cluster's state, which needs the API, before
 	// it restores the node's own network: the path to the API may lead over the bridge.
 	clusterLimit = 300 * time.Millisecond
-	// temporaryFlowsTime is how long flows of svcbridge.RestartFlows and of keepNetwork stay. In
-	// this time, clients have to send first on connections that a userspace Open vSwitch has lost.
-	// TCP retransmits after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s. So this is enough for packets that
-	// waited for less than about five seconds.
-	temporaryFlowsTime = 10 * time.Second
+	// restartFlowsTime is how long flows of svcbridge.RestartFlows stay. In this time, clients have
+	// to send first on connections that a userspace Open vSwitch has lost. TCP retransmits after
+	// 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s. So this is enough for packets that waited for less than
+	// about five seconds.
+	restartFlowsTime = 10 * time.Second
+	// hostFlowsTime is how long flows of keepNetwork stay. They are added again before that.
+	hostFlowsTime = 4 * time.Second
 	// answerLimit limits how long Open vSwitch may take for a small request.
 	answerLimit = time.Second
 )
@@ -274,29 +276,35 @@ func (v *Switch) hasBridge(name string) bool {
 	return ovsdb.BridgeNamed(v.ovs.View(), name) != nil
 }
 
-// KeepNetwork lets a gateway bridge without flows forward the host's own packets: without the
-// cluster's state the bridge gets no flows, and the path to the API may lead over it. Packets of
-// pods are still dropped. It returns when to call it again.
+// KeepNetwork lets a gateway bridge without the flows of a plan forward the host's own packets, and
+// nothing else: without the cluster's state the bridge gets no flows, and the path to the API may
+// lead over it. With the flow NORMAL, which Open vSwitch adds when it starts, the host would lose
+// packets to OVN's gateway router, which has the same MAC. It returns when to call it again.
 func (v *Switch) KeepNetwork(ctx context.Context, g cluster.Gateway) time.Duration {
 	if g.Uplink == "" {
 		return 0
 	}
-	v.briefly(ctx, func(ctx context.Context) error {
-		empty, err := v.targets.Bridge.Empty(ctx, g.Bridge)
-		if err != nil || !empty {
-			return err
-		}
-		v.log.Warn("the gateway bridge has no flows: it forwards for the node itself only", "bridge", g.Bridge)
-		return v.targets.Bridge.AddTemporary(ctx, g.Bridge, []string{
-			fmt.Sprintf("priority=0,in_port=LOCAL,actions=output:%q", g.Uplink),
-			fmt.Sprintf("priority=0,in_port=%q,actions=LOCAL", g.Uplink),
-		}, temporaryFlowsTime)
-	}, func(err error) {
-		if err != nil {
-			v.log.Warn("keep the node's own network", "error", err)
-		}
-	})
-	return flowsLimit
+	v.background.Do(ctx, func(ctx context.Context) error { return keepNetwork(ctx, v.targets.Bridge, g) },
+		func(err error) {
+			if err != nil {
+				v.log.Warn("keep the node's own network", "error", err)
+			}
+		})
+	return hostFlowsTime / 4
+}
+
+func keepNetwork(ctx context.Context, t *ofctl.Target, g cluster.Gateway) error {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	planned, err := t.HasPipeline(ctx, g.Bridge)
+	if err != nil || planned {
+		return err
+	}
+	return t.AddTemporary(ctx, g.Bridge, []string{
+		fmt.Sprintf("priority=2,in_port=LOCAL,actions=output:%q", g.Uplink),
+		fmt.Sprintf("priority=2,in_port=%q,actions=LOCAL", g.Uplink),
+		"priority=1,actions=drop",
+	}, hostFlowsTime)
 }
 
 // Bootstrap restores the node's own network while the rest of its desired state cannot be known;
@@ -309,6 +317,11 @@ func (v *Switch) Bootstrap(ctx context.Context, f *Facts, missing string) time.D
 		have, err := v.targets.Host.Read(ctx)
 		if err == nil {
 			err = v.targets.Host.Apply(ctx, host.Diff(want, have).Grow())
+		}
+		if err == nil && f.Gateway.Uplink != "" {
+			if late := keepNetwork(ctx, v.targets.Bridge, f.Gateway); late != nil {
+				v.log.Warn("keep the node's own network", "error", late) // KeepNetwork tries again
+			}
 		}
 		if err == nil {
 			err = attempt.do(ctx)
@@ -402,7 +415,7 @@ func (r *release) do(ctx context.Context) error {
 	var flowsErr error
 	if r.lost { // a timeout of its own: if this fails, the switch must be released all the same
 		brief, cancel := context.WithTimeout(ctx, answerLimit)
-		flowsErr = r.bridge.AddTemporary(brief, claims.ServiceBridge, svcbridge.RestartFlows(), temporaryFlowsTime)
+		flowsErr = r.bridge.AddTemporary(brief, claims.ServiceBridge, svcbridge.RestartFlows(), restartFlowsTime)
 		cancel()
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)

@@ -133,15 +133,16 @@ func (t *Target) Release(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// Empty reports whether a bridge has no flows. It drops all packets then.
-func (t *Target) Empty(ctx context.Context, bridge string) (bool, error) {
+// HasPipeline reports whether a bridge has flows in another table than the first. All plans of a
+// gateway bridge have.
+func (t *Target) HasPipeline(ctx context.Context, bridge string) (bool, error) {
 	tables, err := t.tables(ctx, bridge)
-	for _, x := range tables {
-		if x.Flows > 0 {
-			return false, err
+	for number, x := range tables {
+		if number > 0 && x.Flows > 0 {
+			return true, err
 		}
 	}
-	return err == nil, err
+	return false, err
 }
 
 // AddTemporary adds flows, in ovs-ofctl's syntax, that Open vSwitch removes after a time in whole
