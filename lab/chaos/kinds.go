@@ -72,7 +72,6 @@ var daemons = []struct {
 	{"controller", "^hairpin controller", false, false, false},
 	{"ovsdb-server", "^ovsdb-server .*/conf.db", false, true, true},
 	{"ovs-vswitchd", "^ovs-vswitchd", true, false, true},
-	{"connect-database", "^/usr/bin/perl .*/connect-database", false, false, false},
 	{"OVN northbound database", "^ovsdb-server .*/ovnnb_db.db", false, false, true},
 	{"OVN southbound database", "^ovsdb-server .*/ovnsb_db.db", false, false, true},
 	{"ovn-northd", "^ovn-northd", false, false, true},
@@ -112,6 +111,12 @@ func init() {
 			shares: d.decides, reported: d.watched,
 			inject: stopDaemon(d.pattern)})
 	}
+	// It needs ovsdb-server to start, so both count as one part.
+	const connects = "^/usr/bin/perl .*/connect-database"
+	add(kind{name: "connect-database killed", about: "SIGKILL", part: "ovsdb-server", weight: 2,
+		inject: killDaemon(connects)})
+	add(kind{name: "connect-database stopped", about: "SIGSTOP, then SIGCONT", part: "ovsdb-server", least: 3 * second,
+		most: 20 * second, weight: 1, inject: stopDaemon(connects)})
 	for _, name := range []string{"kubelet", "containerd"} {
 		add(kind{name: name + " killed", about: "SIGKILL; started again at the end", part: name, least: second,
 			most: 15 * second, weight: 1, noAPI: true, inject: killAndStart(name)})
