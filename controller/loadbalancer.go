@@ -96,7 +96,7 @@ func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
 		p := s.Pools[i]
 		status := b.statusOf(s, u, byOwner)
 		again = retry.Sooner(again, addPrevious(b.pools[p.Owner].newest(p, &p.Status, now), &status,
-			b.egress.electedNodes, b.egress.prober.Unreachable(), now))
+			b.egress.electedNodes, now))
 		if b.pools[p.Owner].current(p, &p.Status, &status, sameStatus, now) {
 			continue
 		}
@@ -217,10 +217,10 @@ const (
 )
 
 // addPrevious adds the previous nodes of load balancer addresses to the status that follows another
-// one, and returns when the next entry expires. It adds no node that seems dead: clients of lost
-// connections should get a reset soon.
-func addPrevious(was, is *v1alpha1.LoadBalancerPoolStatus, at map[netip.Addr]electedNode, dead map[string]bool,
-	now time.Time) (again time.Duration) {
+// one, and returns when the next entry expires. It also adds nodes that seem dead: a node that was
+// paused has its connections when it continues. Until then, agents forward nothing to it.
+func addPrevious(was, is *v1alpha1.LoadBalancerPoolStatus, at map[netip.Addr]electedNode, now time.Time,
+) (again time.Duration) {
 	had, left := map[string]*v1alpha1.PoolAddress{}, maxPreviousOfPool
 	for i := range was.Addresses {
 		had[was.Addresses[i].Address] = &was.Addresses[i]
@@ -232,7 +232,7 @@ func addPrevious(was, is *v1alpha1.LoadBalancerPoolStatus, at map[netip.Addr]ele
 			continue
 		}
 		most := min(maxPrevious, left)
-		if n := last.Node; n != "" && n != x.Node && !dead[n] && most > 0 {
+		if n := last.Node; n != "" && n != x.Node && most > 0 {
 			until := metav1.NewTime(now.Add(cluster.ForwardTime).Truncate(time.Second))
 			x.Previous = append(x.Previous, v1alpha1.PreviousNode{Node: n, Until: until})
 		}

@@ -17,14 +17,13 @@ import (
 func TestPrevious(t *testing.T) {
 	const ip = "192.0.2.1"
 	a := netip.MustParseAddr(ip)
-	dead := map[string]bool{}
 	// is compares with "node: previous node/seconds left, …", and sets this status.
 	status, now := v1alpha1.LoadBalancerPoolStatus{}, time.Unix(1000, 0)
 	is := func(after time.Duration, node string, only bool, wants ...string) {
 		t.Helper()
 		now = now.Add(after)
 		next := v1alpha1.LoadBalancerPoolStatus{Addresses: []v1alpha1.PoolAddress{{Address: ip, Node: node}}}
-		again := addPrevious(&status, &next, map[netip.Addr]electedNode{a: {node: node, only: only}}, dead, now)
+		again := addPrevious(&status, &next, map[netip.Addr]electedNode{a: {node: node, only: only}}, now)
 		var got []string
 		var soonest time.Duration
 		for _, p := range next.Addresses[0].Previous {
@@ -64,11 +63,9 @@ func TestPrevious(t *testing.T) {
 		was.Addresses = append(was.Addresses, v1alpha1.PoolAddress{Address: a.String(), Node: "a"})
 		next.Addresses = append(next.Addresses, v1alpha1.PoolAddress{Address: a.String(), Node: "b"})
 	}
-	addPrevious(&was, &next, at, dead, now)
+	addPrevious(&was, &next, at, now)
 	if len(next.Addresses[maxPreviousOfPool-1].Previous) != 1 || next.Addresses[maxPreviousOfPool].Previous != nil {
 		t.Error("a pool has another number of previous nodes")
 	}
-	dead["a"] = true
-	is(0, "b", true)
 	is(0, "a", false) // pods leave with it: it is on both nodes for seconds
 }
