@@ -173,8 +173,8 @@ func rollPort(t *testing.T, d *Demo) {
 			}); err != nil {
 				t.Fatalf("%s as an endpoint: want %v: %v", pod.Status.PodIP, want, err)
 			}
-			// Cached flows send connections there until they are revalidated. The first of two passes
-			// may have begun before the change.
+			// Cached flows send connections there until they are revalidated. The first of two
+			// passes may have begun before the change.
 			for range 2 {
 				if _, err := n.Exec(ctx, "ovs-appctl", "--timeout=20", "revalidator/wait"); err != nil {
 					t.Fatal(err)
