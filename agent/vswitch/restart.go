@@ -281,26 +281,28 @@ func (v *Switch) hasBridge(name string) bool {
 // lead over it. With the flow NORMAL, which Open vSwitch adds when it starts, the host would lose
 // packets to OVN's gateway router, which has the same MAC. It returns when to call it again.
 func (v *Switch) KeepNetwork(ctx context.Context, g cluster.Gateway) time.Duration {
-	if g.Uplink == "" {
-		return 0
-	}
-	v.background.Do(ctx, func(ctx context.Context) error { return keepNetwork(ctx, v.targets.Bridge, g) },
-		func(err error) {
-			if err != nil {
-				v.log.Warn("keep the node's own network", "error", err)
-			}
-		})
+	v.background.Do(ctx, func(ctx context.Context) error { return v.keepNetwork(ctx, g) }, v.networkKept)
 	return hostFlowsTime / 4
 }
 
-func keepNetwork(ctx context.Context, t *ofctl.Target, g cluster.Gateway) error {
+// networkKept logs the result of keepNetwork.
+func (v *Switch) networkKept(err error) {
+	if err != nil {
+		v.log.Warn("keep the node's own network", "error", err)
+	}
+}
+
+func (v *Switch) keepNetwork(ctx context.Context, g cluster.Gateway) error {
+	if g.Uplink == "" {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	planned, err := t.HasPipeline(ctx, g.Bridge)
+	planned, err := v.targets.Bridge.HasPipeline(ctx, g.Bridge)
 	if err != nil || planned {
 		return err
 	}
-	return t.AddTemporary(ctx, g.Bridge, []string{
+	return v.targets.Bridge.AddTemporary(ctx, g.Bridge, []string{
 		fmt.Sprintf("priority=2,in_port=LOCAL,actions=output:%q", g.Uplink),
 		fmt.Sprintf("priority=2,in_port=%q,actions=LOCAL", g.Uplink),
 		"priority=1,actions=drop",
@@ -318,12 +320,8 @@ func (v *Switch) Bootstrap(ctx context.Context, f *Facts, missing string) time.D
 		if err == nil {
 			err = v.targets.Host.Apply(ctx, host.Diff(want, have).Grow())
 		}
-		if err == nil && f.Gateway.Uplink != "" {
-			if late := keepNetwork(ctx, v.targets.Bridge, f.Gateway); late != nil {
-				v.log.Warn("keep the node's own network", "error", late) // KeepNetwork tries again
-			}
-		}
 		if err == nil {
+			v.networkKept(v.keepNetwork(ctx, f.Gateway)) // KeepNetwork tries again
 			err = attempt.do(ctx)
 		}
 		return err

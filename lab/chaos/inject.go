@@ -167,17 +167,20 @@ func slowControlPlane(ctx context.Context, r *run, f Fault) (undo, error) {
 
 // restartAgents replaces the agents of all nodes by new pods.
 func restartAgents(ctx context.Context, r *run, _ Fault) (undo, error) {
-	return func(ctx context.Context) error { return rolledOut(ctx, r.cluster) }, rollout(ctx, r.cluster, "restart")
+	return func(ctx context.Context) error { return rolledOut(ctx, r.cluster, agents) },
+		rollout(ctx, r.cluster, "restart", agents)
 }
 
-// rolledOut waits until only new agents run.
-func rolledOut(ctx context.Context, c *cluster.Cluster) error {
-	return rollout(ctx, c, "status", "--timeout="+recoveryTimeout.String())
+// agents is the DaemonSet of the agents.
+const agents = "daemonset/hairpin-node"
+
+// rolledOut waits until only new pods of a DaemonSet run.
+func rolledOut(ctx context.Context, c *cluster.Cluster, daemonSet string) error {
+	return rollout(ctx, c, "status", daemonSet, "--timeout="+recoveryTimeout.String())
 }
 
-func rollout(ctx context.Context, c *cluster.Cluster, what string, flags ...string) error {
-	_, err := c.Kubectl(ctx, "", append([]string{"--namespace", "hairpin", "rollout", what,
-		"daemonset/hairpin-node"}, flags...)...)
+func rollout(ctx context.Context, c *cluster.Cluster, what, daemonSet string, flags ...string) error {
+	_, err := c.Kubectl(ctx, "", append([]string{"--namespace", "hairpin", "rollout", what, daemonSet}, flags...)...)
 	return err
 }
 
@@ -192,10 +195,9 @@ func deleteOpenvSwitch(ctx context.Context, r *run, f Fault) (undo, error) {
 		_, err = kubectl(ctx, "delete", "pod", pod, "--wait=false")
 	}
 	return func(ctx context.Context) error {
-		timeout := "--timeout=" + recoveryTimeout.String()
-		_, err := kubectl(ctx, "wait", "--for=delete", "pod/"+pod, timeout)
+		_, err := kubectl(ctx, "wait", "--for=delete", "pod/"+pod, "--timeout="+recoveryTimeout.String())
 		if err == nil {
-			_, err = kubectl(ctx, "rollout", "status", "daemonset/hairpin-ovs", timeout)
+			err = rolledOut(ctx, r.cluster, "daemonset/hairpin-ovs")
 		}
 		return err
 	}, err
@@ -213,7 +215,7 @@ func upgradeAndBack(ctx context.Context, r *run, _ Fault) (undo, error) {
 		if err != nil {
 			return err
 		}
-		return rolledOut(ctx, r.cluster)
+		return rolledOut(ctx, r.cluster, agents)
 	}
 	return func(ctx context.Context) error { return install(ctx) }, install(ctx, "image.tag=next")
 }

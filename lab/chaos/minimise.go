@@ -64,7 +64,7 @@ func RunMinimise(ctx context.Context, c *cluster.Cluster, opt Options) error {
 		fmt.Fprintf(opt.Out, "\nrun %d: %d of %d faults\n", runs, len(faults), len(whole.Faults))
 		if outOfSync { // only new agents repair that
 			fmt.Fprintln(opt.Out, "the agents are replaced")
-			if err := errors.Join(rollout(ctx, c, "restart"), rolledOut(ctx, c)); err != nil {
+			if err := errors.Join(rollout(ctx, c, "restart", agents), rolledOut(ctx, c, agents)); err != nil {
 				return false, err
 			}
 		}

@@ -221,8 +221,8 @@ func TestOpenvSwitchReplaced(t *testing.T) {
 	e.reachAll()
 }
 
-// TestOpenvSwitchDeleted deletes Open vSwitch's pod of each node, as an administrator who wants to
-// restart it. The node keeps its network until the next pod has started.
+// TestOpenvSwitchDeleted deletes the pod of Open vSwitch on each node, to restart Open vSwitch. The
+// node keeps its network until the next pod has started.
 func TestOpenvSwitchDeleted(t *testing.T) {
 	e := open(t)
 	for _, n := range e.Lab().Nodes() {
