@@ -72,20 +72,22 @@ func TestStream(t *testing.T) {
 	for _, protocol := range []string{"tcp", "udp"} {
 		cfg := probe.StreamConfig{
 			Protocol: protocol, To: netip.MustParseAddrPort("172.18.0.3:8081"), Rate: 100, Long: 3,
-			Every: 10 * time.Millisecond, Timeout: 3 * time.Second, Duration: time.Second,
+			Every: 10 * time.Millisecond, Timeout: 3 * time.Second, Duration: time.Minute,
 		}
 		s, err := StartStream(ctx, client, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := s.Wait()
+		if err := Flow(ctx, 200, s); err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.End()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Failed+r.Broken+r.Lost != 0 || r.Opened < 50 || r.Messages < 100 || len(r.Errors) != 0 {
+		if r.Failed+r.Broken+r.Lost != 0 || r.Opened == 0 || r.Messages == 0 || len(r.Errors) != 0 {
 			t.Errorf("%s, undisturbed: %+v", protocol, r)
 		}
-		cfg.Duration = time.Minute
 		if s, err = StartStream(ctx, client, cfg); err != nil {
 			t.Fatal(err)
 		}
