@@ -16,7 +16,7 @@ type addressMeter struct {
 	waiting map[address]time.Time // since when an address lacks its node
 }
 
-// address is an address of an EgressIP. Several may have the same.
+// address is an address of an EgressIP. Several EgressIPs may have the same one.
 type address struct {
 	owner cluster.Owner
 	ip    netip.Addr
@@ -48,7 +48,7 @@ func (a *addressMeter) recordDecisions(now time.Time, list []*cluster.EgressIP, 
 			}
 		}
 	}
-	maps.DeleteFunc(a.waiting, func(k address, _ time.Time) bool { _, there := a.wanted[k]; return !there })
+	maps.DeleteFunc(a.waiting, func(k address, _ time.Time) bool { _, wanted := a.wanted[k]; return !wanted })
 }
 
 // recordWritten measures the addresses that now have their node.

@@ -34,8 +34,8 @@ type announcements struct {
 	written  map[cluster.Owner]writtenConfiguration
 	statuses map[cluster.Owner]writtenAdvertisement
 	warned   lastWarning
-	// announced is the status of each BGPAdvertisement after the last round, by name.
-	announced map[string]v1alpha1.BGPAdvertisementStatus
+	// latest has the status of each BGPAdvertisement after the last round, by name.
+	latest map[string]v1alpha1.BGPAdvertisementStatus
 
 	mu sync.Mutex // of written and statuses, while several are written
 }
@@ -68,10 +68,10 @@ func (b *announcements) round(ctx context.Context, s *cluster.Snapshot,
 	})
 	var problems []cluster.Problem
 	var changes []func() error
-	b.announced = map[string]v1alpha1.BGPAdvertisementStatus{} // a new one: metrics read the last one
+	b.latest = map[string]v1alpha1.BGPAdvertisementStatus{} // not cleared: metrics may read the previous one
 	for _, r := range b.results {
 		status, problem := b.statusOf(r)
-		b.announced[r.Advertisement.Owner.Name] = status
+		b.latest[r.Advertisement.Owner.Name] = status
 		if problem.Message != "" {
 			problems = append(problems, problem)
 		}
@@ -88,8 +88,8 @@ func (b *announcements) round(ctx context.Context, s *cluster.Snapshot,
 	return problems, again
 }
 
-// failures returns the time until FRRConfigurations are tried again that were not written, and
-// their errors.
+// failures returns the errors of FRRConfigurations that were not written, and the time until the
+// next try.
 func (b *announcements) failures(now time.Time) (again time.Duration, err error) {
 	for _, o := range slices.SortedFunc(maps.Keys(b.written), cluster.Owner.Compare) {
 		if w := b.written[o]; w.err != nil {
@@ -102,33 +102,34 @@ func (b *announcements) failures(now time.Time) (again time.Duration, err error)
 
 // plan plans again if an input of the plan has changed.
 func (b *announcements) plan(s *cluster.Snapshot) {
-	now := b.egress.withWritten(s)
-	if x := b.input; x == nil || !slices.Equal(x.Nodes, now.Nodes) || !slices.Equal(x.EgressIPs, now.EgressIPs) ||
-		!slices.Equal(x.Pools, now.Pools) || !slices.Equal(x.Advertisements, now.Advertisements) ||
-		!slices.Equal(x.FRRConfigurations, now.FRRConfigurations) {
-		b.wanted, b.results = bgp.Plan(now)
+	effective := b.egress.withWritten(s)
+	if x := b.input; x == nil || !slices.Equal(x.Nodes, effective.Nodes) ||
+		!slices.Equal(x.EgressIPs, effective.EgressIPs) || !slices.Equal(x.Pools, effective.Pools) ||
+		!slices.Equal(x.Advertisements, effective.Advertisements) ||
+		!slices.Equal(x.FRRConfigurations, effective.FRRConfigurations) {
+		b.wanted, b.results = bgp.Plan(effective)
 	}
-	b.input = now
+	b.input = effective
 }
 
 // changes returns the writes after which the FRRConfigurations are as wanted.
 func (b *announcements) changes(ctx context.Context, s *cluster.Snapshot, now time.Time) (list []func() error) {
-	is := map[cluster.Owner]*frrk8s.FRRConfiguration{}
+	exists := map[cluster.Owner]*frrk8s.FRRConfiguration{}
 	for _, c := range s.FRRConfigurations {
 		if c.Generated() {
-			is[c.Owner] = c.Object
+			exists[c.Owner] = c.Object
 		}
 	}
-	want := map[cluster.Owner]bool{}
+	wanted := map[cluster.Owner]bool{}
 	for _, c := range b.wanted {
 		owner := cluster.FRRConfigurationOwner(c)
-		want[owner] = true
+		wanted[owner] = true
 		w, written := b.written[owner]
 		current := written && w.wanted == c || written && w.wanted != nil && sameConfiguration(w.wanted, c)
 		switch {
-		case is[owner] != nil && sameConfiguration(is[owner], c):
+		case exists[owner] != nil && sameConfiguration(exists[owner], c):
 			delete(b.written, owner)
-		case is[owner] != nil && current && w.stored != nil && sameConfiguration(is[owner], w.stored):
+		case exists[owner] != nil && current && w.stored != nil && sameConfiguration(exists[owner], w.stored):
 			// It is as written: the API server added default values.
 		case current && now.Before(w.until):
 			// The watch does not show it yet, or it was rejected a moment ago.
@@ -136,12 +137,13 @@ func (b *announcements) changes(ctx context.Context, s *cluster.Snapshot, now ti
 			list = append(list, func() error { return b.writeConfiguration(ctx, owner, c, now) })
 		}
 	}
-	for owner, c := range is {
-		if w := b.written[owner]; !want[owner] && !(w.wanted == nil && now.Before(w.until)) {
+	for owner, c := range exists {
+		if w := b.written[owner]; !wanted[owner] && !(w.wanted == nil && now.Before(w.until)) {
 			list = append(list, func() error { return b.deleteConfiguration(ctx, owner, c, now) })
 		}
 	}
-	maps.DeleteFunc(b.written, func(o cluster.Owner, _ writtenConfiguration) bool { return !want[o] && is[o] == nil })
+	maps.DeleteFunc(b.written,
+		func(o cluster.Owner, _ writtenConfiguration) bool { return !wanted[o] && exists[o] == nil })
 	return list
 }
 
@@ -153,7 +155,8 @@ func sameConfiguration(a, b *frrk8s.FRRConfiguration) bool {
 // again.
 const rejectedRetry = 10 * time.Second
 
-// writeConfiguration creates an FRRConfiguration, or replaces what Hairpin wrote of it before.
+// writeConfiguration creates an FRRConfiguration, or replaces the fields that Hairpin owns, by
+// server-side apply.
 func (b *announcements) writeConfiguration(ctx context.Context, owner cluster.Owner, c *frrk8s.FRRConfiguration,
 	now time.Time) error {
 	text, err := json.Marshal(c)

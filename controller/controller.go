@@ -43,45 +43,40 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	c.Cluster.APIServers = kube.Servers(client)
 	host, err := os.Hostname()
 	if err != nil {
-		return fmt.Errorf("name this controller: %w", err)
+		return fmt.Errorf("read the host name: %w", err)
 	}
 	identity := host + "_" + rand.Text() // two containers of one host may have the same process ID
 	socket, err := ops.ListenUnix(c.Process.RunDir, report.ControllerSocket)
 	if err != nil {
 		return err
 	}
-	w := newMonitoring(api, log)
+	m := newMonitoring(api, log)
 	ctx, stop := context.WithCancel(ctx)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		w.serve(ctx, c, socket, client)
+		m.serve(ctx, c, socket, client)
 	}()
 	defer func() {
 		stop()
 		<-served
 	}()
-	ended, hung := make(chan error, 1), make(chan error, 1)
-	go func() { ended <- candidate(ctx, client, identity, c, w, log) }()
+	ended := make(chan error, 2)
+	go func() { ended <- leadRepeatedly(ctx, client, identity, c, m, log) }() // after it has released the Lease
 	go func() {
-		if err := w.awaitHang(ctx); err != nil {
-			hung <- err
+		if err := m.awaitHang(ctx); err != nil {
+			ended <- err
 		}
 	}()
-	select {
-	case err := <-ended: // with ctx, after it has released the Lease
-		return err
-	case err := <-hung:
-		return err
-	}
+	return <-ended
 }
 
-// candidate calls lead until ctx ends: after this controller has lost the Lease, it tries to
+// leadRepeatedly calls lead until ctx ends: after this controller has lost the Lease, it tries to
 // acquire it again.
-func candidate(ctx context.Context, client *kubeapi.Client, identity string, c config.Config, w *monitoring,
+func leadRepeatedly(ctx context.Context, client *kubeapi.Client, identity string, c config.Config, m *monitoring,
 	log *slog.Logger) error {
 	for ctx.Err() == nil {
-		if err := lead(ctx, client, identity, c, w, log); err != nil {
+		if err := lead(ctx, client, identity, c, m, log); err != nil {
 			return err
 		}
 	}
@@ -91,7 +86,7 @@ func candidate(ctx context.Context, client *kubeapi.Client, identity string, c c
 // lead waits for the Lease, works while it holds it, and releases it. It releases the Lease only
 // after the work has ended: two controllers that allocate node IDs at once could assign one ID
 // twice.
-func lead(ctx context.Context, client *kubeapi.Client, identity string, c config.Config, w *monitoring,
+func lead(ctx context.Context, client *kubeapi.Client, identity string, c config.Config, m *monitoring,
 	log *slog.Logger) error {
 	log = log.With("identity", identity)
 	l := lease{api: client.Leases(kube.LeaseNamespace), identity: identity, log: log}
@@ -106,11 +101,11 @@ func lead(ctx context.Context, client *kubeapi.Client, identity string, c config
 		defer stop()
 		l.keep(term)
 	})
-	w.setLeading(true)
-	err := decide(work, client, c, w, log)
-	w.setLeading(false)
+	m.setLeading(true)
+	err := decide(work, client, c, m, log)
+	m.setLeading(false)
 	stop()
-	log.Info("no longer leading")
+	log.Info("stopped leading")
 	resign()
 	keeping.Wait()
 	l.release(context.WithoutCancel(ctx))
@@ -119,36 +114,36 @@ func lead(ctx context.Context, client *kubeapi.Client, identity string, c config
 
 // decider is the state of a leader.
 type decider struct {
-	client  *kubeapi.Client
-	log     *slog.Logger
-	plans   plans
-	events  *kube.Events
-	ids     idAllocator
-	egress  *egressIPs
-	pools   *loadBalancers
-	bgp     *announcements
-	nodes   []*cluster.Node // the nodes of the last round, if all have their ID
-	warned  string          // the last error of assignIDs that was logged
-	monitor *monitoring
+	client     *kubeapi.Client
+	log        *slog.Logger
+	plans      plans
+	events     *kube.Events
+	ids        idAllocator
+	egress     *egressIPs
+	pools      *loadBalancers
+	bgp        *announcements
+	nodes      []*cluster.Node // the nodes of the last round, if all have their ID
+	warned     lastWarning     // of assignIDs
+	monitoring *monitoring
 }
 
 // decide runs rounds of the leader until ctx ends.
-func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *monitoring, log *slog.Logger) error {
+func decide(ctx context.Context, client *kubeapi.Client, c config.Config, m *monitoring, log *slog.Logger) error {
 	snapshots, err := watch.Kube(ctx, client, "", c.Cluster)
 	if err != nil {
 		return err
 	}
 	d := decider{client: client, log: log, plans: newPlans(), events: kube.NewEvents(client, "hairpin-controller", log),
-		ids: idAllocator{}, monitor: w}
+		ids: idAllocator{}, monitoring: m}
 	// A controller that cannot reach the API cannot move egress addresses, and must treat
 	// unresponsive nodes as reachable.
-	probe := probe.New(c.Process.Egress, log, func() bool { return !w.api.Answers() })
+	probe := probe.New(c.Process.Egress, log, func() bool { return !m.api.Answers() })
 	ctx, stop := context.WithCancel(ctx)
 	var probing sync.WaitGroup
 	probing.Go(func() { probe.Run(ctx) })
 	defer probing.Wait()
 	defer stop()
-	d.egress = newEgressIPs(client, log, probe, w.meters)
+	d.egress = newEgressIPs(client, log, probe, m.meters)
 	d.pools, d.bgp = newLoadBalancers(d.egress), newAnnouncements(d.egress)
 	d.events.Reason = d.egress.reason
 	defer d.events.Stop()
@@ -166,7 +161,7 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *mon
 		if last == nil {
 			continue
 		}
-		endWork := w.health.Work()
+		endWork := m.health.Work()
 		wait := d.round(ctx, last)
 		endWork()
 		if wait > 0 {
@@ -182,44 +177,40 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 	pools, uses, poolsWait := d.pools.round(ctx, s, time.Now())
 	bgp, bgpWait := d.bgp.round(ctx, s, time.Now())
 	plansWait := d.plans.update(s,
-		func(took time.Duration) { d.monitor.meters.Took("hairpin_plan_duration_seconds", took) })
+		func(took time.Duration) { d.monitoring.meters.Took("hairpin_plan_duration_seconds", took) })
 	problems := cluster.SortProblems(slices.Concat(s.Problems, d.plans.problems, egress, pools, bgp))
-	d.monitor.setCounts(len(s.Nodes), len(problems))
-	assigned, missing := d.egress.addresses.count()
-	d.monitor.lastRound.Store(&roundResult{
-		s, assigned, missing, len(d.egress.prober.Unreachable()), uses, d.bgp.announced,
+	assigned, unassigned := d.egress.addresses.count()
+	d.monitoring.lastRound.Store(&roundResult{
+		snapshot: s, problems: len(problems), assigned: assigned, unassigned: unassigned,
+		unreachable: len(d.egress.prober.Unreachable()), pools: uses, advertisements: d.bgp.latest,
 	})
 	again := retry.Sooner(egressWait, poolsWait, bgpWait, plansWait, d.events.Report(time.Now(), problems))
 	if d.nodes != nil && slices.Equal(d.nodes, s.Nodes) {
 		return again
 	}
-	if err := d.assignIDs(ctx, s.Nodes); err != nil {
-		if text := err.Error(); text != d.warned && ctx.Err() == nil {
-			d.log.Warn("assign node IDs", "error", err)
-			d.warned = text
-		}
-		d.nodes = nil
-		return retry.Sooner(again, retry.Last)
-	}
-	d.nodes, d.warned = s.Nodes, ""
-	if len(d.ids) > 0 { // the watch does not show them all yet
-		d.nodes = nil
+	d.nodes = nil
+	err := d.assignIDs(ctx, s.Nodes)
+	switch {
+	case err != nil:
+	case len(d.ids) > 0: // the watch does not show them all yet
 		again = retry.Sooner(again, watchLag)
+	default:
+		d.nodes = s.Nodes
 	}
-	return again
+	return retry.Sooner(again, d.warned.log(ctx, d.log, "assign node IDs", err))
 }
 
 // assignIDs writes the node-id annotation of nodes without an ID, or with an ID that is in use.
 func (d *decider) assignIDs(ctx context.Context, nodes []*cluster.Node) error {
-	return write(d.ids.toWrite(time.Now(), nodes), func(g *pendingID) error {
-		err := kube.PatchNode(ctx, d.client, g.node, map[string]any{
-			"uid": g.uid, "annotations": map[string]string{annotation.NodeID: strconv.Itoa(g.id)},
+	return write(d.ids.toWrite(time.Now(), nodes), func(p *pendingID) error {
+		err := kube.PatchNode(ctx, d.client, p.node, map[string]any{
+			"uid": p.uid, "annotations": map[string]string{annotation.NodeID: strconv.Itoa(p.id)},
 		})
 		switch {
 		case err == nil:
-			g.written, g.until = true, time.Now().Add(watchLag)
-			d.monitor.meters.Count("hairpin_controller_node_ids_given_total")
-			d.log.Info("assigned node ID", "node", g.node, "id", g.id)
+			p.written, p.until = true, time.Now().Add(watchLag)
+			d.monitoring.meters.Count("hairpin_controller_node_ids_given_total")
+			d.log.Info("assigned node ID", "node", p.node, "id", p.id)
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
 			// The Node was deleted or replaced: the watch will show it.
 		default:

@@ -156,7 +156,7 @@ func (p *controlPlane) wantIDs(t *testing.T, limit time.Duration, want string) {
 	t.Helper()
 	soon(t, limit, func() string {
 		if got := p.ids(t); got != want {
-			return fmt.Sprintf("numbers are %s, not %s", got, want)
+			return fmt.Sprintf("node IDs are %s, not %s", got, want)
 		}
 		return ""
 	})
@@ -236,8 +236,8 @@ func candidateLogging(t *testing.T, client *kubeapi.Client, name string, log *sl
 
 func TestController(t *testing.T) {
 	p := startControlPlane(t)
-	t.Run("numbers", func(t *testing.T) { testNumbers(t, p) })
-	t.Run("numbers at once", func(t *testing.T) { testNumbersAtOnce(t, p) })
+	t.Run("node IDs", func(t *testing.T) { testNodeIDs(t, p) })
+	t.Run("node IDs at once", func(t *testing.T) { testNodeIDsAtOnce(t, p) })
 	t.Run("problems", func(t *testing.T) { testProblems(t, p) })
 	t.Run("one leader", func(t *testing.T) { testOneLeader(t, p) })
 	t.Run("leader ends in a renewal", func(t *testing.T) { testEndsInRenewal(t, p) })
@@ -245,7 +245,7 @@ func TestController(t *testing.T) {
 	t.Run("leader killed", func(t *testing.T) { testLeaderKilled(t, p) })
 }
 
-func testNumbers(t *testing.T, p *controlPlane) {
+func testNodeIDs(t *testing.T, p *controlPlane) {
 	// Nodes with an ID must exist before the chart, whose policy rejects them.
 	bindings := p.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
 	noError(t, bindings.Delete(t.Context(), "hairpin-node-ids", metav1.DeleteOptions{}))
@@ -264,7 +264,7 @@ func testNumbers(t *testing.T, p *controlPlane) {
 		}
 		for _, id := range []string{"1", "2", "3", "4", "5", "7"} {
 			if !got[id] {
-				return "numbers are " + p.ids(t)
+				return "node IDs are " + p.ids(t)
 			}
 		}
 		return ""
@@ -308,17 +308,17 @@ func testNumbers(t *testing.T, p *controlPlane) {
 	}
 }
 
-// testNumbersAtOnce checks many new nodes, of which most cannot be written for a while, and one
+// testNodeIDsAtOnce checks many new nodes, of which most cannot be written for a while, and one
 // write fails. The others get their IDs meanwhile, and these get theirs later. No ID is sent for
 // two nodes.
-func testNumbersAtOnce(t *testing.T, p *controlPlane) {
+func testNodeIDsAtOnce(t *testing.T, p *controlPlane) {
 	const hang, nodes = 15, 24
 	name := func(i int) string { return fmt.Sprintf("m%02d", i) }
 	for i := range nodes {
 		p.addNode(t, name(i), "")
 		defer p.removeNode(t, name(i))
 	}
-	w := &nodeWrites{hangs: map[string]bool{}, fails: map[string]bool{name(hang): true}, numbers: map[string]string{},
+	w := &nodeWrites{hangs: map[string]bool{}, fails: map[string]bool{name(hang): true}, ids: map[string]string{},
 		goOn: make(chan struct{})}
 	for i := range hang {
 		w.hangs[name(i)] = true
@@ -346,7 +346,7 @@ func testNumbersAtOnce(t *testing.T, p *controlPlane) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	owners := map[string]string{}
-	for n, id := range w.numbers {
+	for n, id := range w.ids {
 		if owners[id] != "" {
 			t.Errorf("%s and %s got %s", n, owners[id], id)
 		}
@@ -361,9 +361,9 @@ type nodeWrites struct {
 	hangs map[string]bool
 	goOn  chan struct{}
 
-	mu      sync.Mutex
-	fails   map[string]bool
-	numbers map[string]string // sent IDs by node
+	mu    sync.Mutex
+	fails map[string]bool
+	ids   map[string]string // sent IDs by node
 }
 
 func (w *nodeWrites) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -397,10 +397,10 @@ func (w *nodeWrites) note(name string, r *http.Request) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	id := patch.Metadata.Annotations[annotation.NodeID]
-	if before := w.numbers[name]; before != "" && before != id {
+	if before := w.ids[name]; before != "" && before != id {
 		return fmt.Errorf("%s had %s and is to get %s", name, before, id)
 	}
-	w.numbers[name] = id
+	w.ids[name] = id
 	if w.fails[name] {
 		delete(w.fails, name)
 		return errors.New("this write fails")

@@ -72,8 +72,8 @@ type egressIPs struct {
 	written      map[cluster.Owner]writtenStatus
 	labels       map[string]writtenLabels       // by node
 	reasons      map[cluster.Problem]string     // of the current Events
-	electedNodes map[netip.Addr]electedNode     // of addresses that were decided in this round
-	announced    map[cluster.Owner]statusChange // the ones among them that the status of pools must show
+	electedNodes map[netip.Addr]electedNode     // of the addresses that this round has decided
+	ofPools      map[cluster.Owner]statusChange // of those that are only announced: writePool writes them
 	warned       lastWarning
 	labelsWarned lastWarning // of updateLabels
 }
@@ -81,7 +81,7 @@ type egressIPs struct {
 // electedNode is the node that announces an address, or why none does.
 type electedNode struct {
 	node, message string
-	only          bool // no pods leave with the address
+	onlyAnnounced bool // no pods leave with the address
 }
 
 // writtenStatus is an assignment that the watch may not show yet. Until the watch shows it, it
@@ -109,7 +109,7 @@ func (g *egressIPs) reason(p cluster.Problem) string {
 // node as problems, and the time until it must be called again.
 func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.Problem, time.Duration) {
 	g.reasons, g.electedNodes = map[cluster.Problem]string{}, map[netip.Addr]electedNode{}
-	g.announced = map[cluster.Owner]statusChange{}
+	g.ofPools = map[cluster.Owner]statusChange{}
 	if len(s.EgressIPs) == 0 {
 		g.prober.SetTargets(nil)
 		g.addresses = newAddressMeter()
@@ -130,17 +130,17 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 	}
 	var changes []statusChange
 	hosts := map[cluster.Owner]string{}
-	now := g.withWritten(s)
-	decisions := assign.Addresses(now, assign.Rules{Unreachable: g.prober.Unreachable()})
-	g.addresses.recordDecisions(time.Now(), now.EgressIPs, decisions)
+	effective := g.withWritten(s)
+	decisions := assign.Addresses(effective, assign.Rules{Unreachable: g.prober.Unreachable()})
+	g.addresses.recordDecisions(time.Now(), effective.EgressIPs, decisions)
 	for i, a := range decisions {
 		service := a.EgressIP.Service
-		g.recordAnnouncers(a)
+		g.recordElected(a)
 		if a.EgressIP.OnlyAnnounced() {
 			for _, r := range a.Refused {
 				report(a.EgressIP, "status.loadBalancer.ingress", r.Reason, r.Message)
 			}
-			g.announced[a.EgressIP.Owner] = statusChange{e: s.EgressIPs[i], items: a.Items}
+			g.ofPools[a.EgressIP.Owner] = statusChange{e: s.EgressIPs[i], items: a.Items}
 			continue
 		}
 		field, selectorField := "spec.egressIPs", "spec.podSelector"
@@ -175,13 +175,13 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 	return problems, retry.Sooner(again, g.updateLabels(ctx, s, hosts))
 }
 
-// recordAnnouncers records the node of each address, or why there is none.
-func (g *egressIPs) recordAnnouncers(a assign.Decision) {
+// recordElected records the node of each address, or why there is none.
+func (g *egressIPs) recordElected(a assign.Decision) {
 	for _, r := range a.Refused {
-		g.electedNodes[r.Address] = electedNode{message: r.Message, only: a.EgressIP.OnlyAnnounced()}
+		g.electedNodes[r.Address] = electedNode{message: r.Message, onlyAnnounced: a.EgressIP.OnlyAnnounced()}
 	}
 	for _, x := range a.Items {
-		g.electedNodes[x.Address] = electedNode{node: x.Node, only: a.EgressIP.OnlyAnnounced()}
+		g.electedNodes[x.Address] = electedNode{node: x.Node, onlyAnnounced: a.EgressIP.OnlyAnnounced()}
 	}
 }
 
@@ -293,7 +293,7 @@ type statusChange struct {
 	host       string // of an EgressService
 }
 
-// write writes statuses.
+// write writes statuses. It returns the time until the next try if one failed.
 func (g *egressIPs) write(ctx context.Context, changes []statusChange) time.Duration {
 	var mu sync.Mutex
 	err := write(changes, func(c statusChange) error {
@@ -305,12 +305,12 @@ func (g *egressIPs) write(ctx context.Context, changes []statusChange) time.Dura
 		g.written[c.e.Owner] = writtenStatus{c.e.UID, c.e.Assigned, c.items}
 		if !slices.Equal(c.e.Assigned, c.items) {
 			g.meters.Count("hairpin_controller_egress_assignments_total")
-			g.log.Info("egress addresses", "object", c.e.Owner.String(), "were", assignmentsText(c.e.Assigned), "are",
-				assignmentsText(c.items))
+			g.log.Info("assigned egress addresses", "object", c.e.Owner.String(),
+				"were", assignmentsText(c.e.Assigned), "are", assignmentsText(c.items))
 		}
 		return nil
 	})
-	return g.warned.log(ctx, g.log, "status of EgressIPs", err)
+	return g.warned.log(ctx, g.log, "write status of EgressIPs", err)
 }
 
 func assignmentsText(list []cluster.Assignment) string {

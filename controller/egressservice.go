@@ -34,7 +34,7 @@ type writtenLabels struct {
 	until   time.Time
 }
 
-// updateLabels sets the labels of the hosts of EgressServices, by which load balancers' announcers
+// updateLabels sets the labels of the hosts of EgressServices, by which external load balancers
 // find them, and removes them from other nodes. It returns the time until it must be called again.
 func (g *egressIPs) updateLabels(ctx context.Context, s *cluster.Snapshot,
 	hosts map[cluster.Owner]string) time.Duration {
@@ -79,5 +79,5 @@ func (g *egressIPs) updateLabels(ctx context.Context, s *cluster.Snapshot,
 		g.labels[n.Name] = writtenLabels{changes, now.Add(watchLag)}
 	}
 	maps.DeleteFunc(g.labels, func(n string, _ writtenLabels) bool { return !present[n] })
-	return g.labelsWarned.log(ctx, g.log, "labels of hosts of EgressServices", errors.Join(errs...))
+	return g.labelsWarned.log(ctx, g.log, "write labels of hosts of EgressServices", errors.Join(errs...))
 }

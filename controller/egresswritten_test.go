@@ -25,8 +25,8 @@ func TestAssignmentWatchLate(t *testing.T) {
 	}{
 		{"the watch is late", e("1", "a"), "b"},
 		{"it shows what was written", e("1", "b"), "b"},
-		{"somebody wrote another", e("1", "c"), "c"},
-		{"another has the name", e("2", "a"), "a"},
+		{"another program wrote another", e("1", "c"), "c"},
+		{"another object has the name", e("2", "a"), "a"},
 	} {
 		if got := controller.Assigned(e("1", "a"), at("b"), c.shows); !slices.Equal(got, at(c.want)) {
 			t.Errorf("%s: it is at %v, not at %s", c.what, got, c.want)

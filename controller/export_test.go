@@ -11,7 +11,7 @@ import (
 	"hairpin/kubeapi"
 )
 
-// Lead exports lead. Package lab imports run, so tests that use it are in another package.
+// Lead exports lead, with the configuration known.
 func Lead(ctx context.Context, client *kubeapi.Client, identity string, known cluster.Config, log *slog.Logger) error {
 	c := config.DefaultConfig()
 	c.Cluster = known
@@ -19,17 +19,17 @@ func Lead(ctx context.Context, client *kubeapi.Client, identity string, known cl
 	return lead(ctx, client, identity, c, newMonitoring(&kube.Reach{}, log), log)
 }
 
-// Numbers exports idAllocator.
-type Numbers struct {
+// IDAllocator exports idAllocator.
+type IDAllocator struct {
 	n   idAllocator
 	now time.Time
 }
 
 // Wait advances the time until the watch must show every write.
-func (n *Numbers) Wait() { n.now = n.now.Add(watchLag + 1) }
+func (n *IDAllocator) Wait() { n.now = n.now.Add(watchLag + 1) }
 
-// Missing returns the IDs to write, by node; write reports whether a write succeeded.
-func (n *Numbers) Missing(write func(node, uid string, id int) bool, nodes ...*cluster.Node) map[string]int {
+// ToWrite returns the IDs to write, by node; write reports whether a write succeeded.
+func (n *IDAllocator) ToWrite(write func(node, uid string, id int) bool, nodes ...*cluster.Node) map[string]int {
 	if n.n == nil {
 		n.n = idAllocator{}
 	}

@@ -90,7 +90,7 @@ func (l *lease) try(ctx context.Context) bool {
 	now := time.Now()
 	held, err := l.write(ctx, now)
 	if err != nil && ctx.Err() == nil && err.Error() != l.logged {
-		l.log.Warn("the controllers' Lease", "error", err)
+		l.log.Warn("acquire or renew the Lease", "error", err)
 		l.logged = err.Error()
 	}
 	if held {

@@ -28,7 +28,7 @@ import (
 // It writes these into their status, and the owners and the node of each address into the status of
 // the pools.
 type loadBalancers struct {
-	egress   *egressIPs // elects the nodes, and writes Events
+	egress   *egressIPs // has the elected nodes, and the reasons of Events
 	services map[cluster.Owner]writtenService
 	pools    map[cluster.Owner]writtenPool
 	warned   lastWarning
@@ -56,7 +56,8 @@ func newLoadBalancers(g *egressIPs) *loadBalancers {
 }
 
 // round allocates addresses, and writes what differs. It runs after the round of egressIPs. It
-// returns what Services do not get as problems, and the time until it must be called again.
+// returns addresses that Services do not get as problems, the use of each pool, and the time until
+// it must be called again.
 func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
 	now time.Time) ([]cluster.Problem, []assign.PoolUse, time.Duration) {
 	if len(s.LoadBalancers)+len(s.Pools) == 0 {
@@ -68,11 +69,11 @@ func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
 		b.egress.reasons[p] = reason
 		problems = append(problems, p)
 	}
-	given, uses := assign.LoadBalancers(b.withWritten(s, now))
+	allocations, uses := assign.LoadBalancers(b.withWritten(s, now))
 	var changes []func() error
 	var again time.Duration
 	byOwner := map[cluster.Owner]*cluster.LoadBalancer{}
-	for i, a := range given {
+	for i, a := range allocations {
 		for _, r := range a.Refused {
 			field := "status.loadBalancer.ingress"
 			if a.Service.Pool != "" {
@@ -97,12 +98,13 @@ func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
 		status := b.statusOf(s, u, byOwner)
 		again = retry.Sooner(again, addPrevious(b.pools[p.Owner].newest(p, &p.Status, now), &status,
 			b.egress.electedNodes, now))
-		if b.pools[p.Owner].current(p, &p.Status, &status, sameStatus, now) {
+		if b.pools[p.Owner].current(p, &p.Status, &status, samePoolStatus, now) {
 			continue
 		}
 		changes = append(changes, func() error { return b.writePool(ctx, p, status, now) })
 	}
-	return problems, uses, retry.Sooner(again, b.write(ctx, changes))
+	err := writeAll(changes)
+	return problems, uses, retry.Sooner(again, b.warned.log(ctx, b.egress.log, "write load balancer addresses", err))
 }
 
 // withWritten replaces statuses that the watch has not updated since the write with the written
@@ -219,27 +221,27 @@ const (
 // addPrevious adds the previous nodes of load balancer addresses to the status that follows another
 // one, and returns when the next entry expires. It also adds nodes that seem dead: a node that was
 // paused has its connections when it continues. Until then, agents forward nothing to it.
-func addPrevious(was, is *v1alpha1.LoadBalancerPoolStatus, at map[netip.Addr]electedNode, now time.Time,
+func addPrevious(before, after *v1alpha1.LoadBalancerPoolStatus, elected map[netip.Addr]electedNode, now time.Time,
 ) (again time.Duration) {
-	had, left := map[string]*v1alpha1.PoolAddress{}, maxPreviousOfPool
-	for i := range was.Addresses {
-		had[was.Addresses[i].Address] = &was.Addresses[i]
+	last, left := map[string]*v1alpha1.PoolAddress{}, maxPreviousOfPool
+	for i := range before.Addresses {
+		last[before.Addresses[i].Address] = &before.Addresses[i]
 	}
-	for i := range is.Addresses {
-		x := &is.Addresses[i]
-		last := had[x.Address]
-		if a, err := netip.ParseAddr(x.Address); err != nil || last == nil || !at[a].only {
+	for i := range after.Addresses {
+		x := &after.Addresses[i]
+		old := last[x.Address]
+		if a, err := netip.ParseAddr(x.Address); err != nil || old == nil || !elected[a].onlyAnnounced {
 			continue
 		}
-		most := min(maxPrevious, left)
-		if n := last.Node; n != "" && n != x.Node && most > 0 {
+		limit := min(maxPrevious, left)
+		if n := old.Node; n != "" && n != x.Node && limit > 0 {
 			until := metav1.NewTime(now.Add(cluster.ForwardTime).Truncate(time.Second))
 			x.Previous = append(x.Previous, v1alpha1.PreviousNode{Node: n, Until: until})
 		}
-		for _, p := range last.Previous {
+		for _, p := range old.Previous {
 			ends := p.Until.Sub(now) // by the clock of another controller, possibly
-			if ends > 0 && ends < 2*cluster.ForwardTime && p.Node != x.Node && p.Node != last.Node &&
-				len(x.Previous) < most {
+			if ends > 0 && ends < 2*cluster.ForwardTime && p.Node != x.Node && p.Node != old.Node &&
+				len(x.Previous) < limit {
 				x.Previous = append(x.Previous, p)
 			}
 		}
@@ -251,23 +253,17 @@ func addPrevious(was, is *v1alpha1.LoadBalancerPoolStatus, at map[netip.Addr]ele
 	return again
 }
 
-func sameStatus(a, b *v1alpha1.LoadBalancerPoolStatus) bool {
+func samePoolStatus(a, b *v1alpha1.LoadBalancerPoolStatus) bool {
 	return a.InUse == b.InUse && a.Available == b.Available && sameConditions(a.Conditions, b.Conditions) &&
 		slices.EqualFunc(a.Addresses, b.Addresses,
 			func(x, y v1alpha1.PoolAddress) bool { return reflect.DeepEqual(x, y) })
-}
-
-// write makes the changes.
-func (b *loadBalancers) write(ctx context.Context, changes []func() error) time.Duration {
-	err := writeAll(changes)
-	return b.warned.log(ctx, b.egress.log, "write load balancer addresses", err)
 }
 
 // writeAddresses writes the status of a Service or EgressIP.
 func (b *loadBalancers) writeAddresses(ctx context.Context, s *cluster.Snapshot, l *cluster.LoadBalancer,
 	a assign.Allocation, c metav1.Condition, now time.Time) error {
 	var err error
-	if l.Pool == "" {
+	if l.Pool == "" { // a Service
 		err = b.patchService(ctx, l, a, c)
 	} else {
 		err = b.patchEgressIP(ctx, s, l, a.Addresses, c)
@@ -286,8 +282,8 @@ func (b *loadBalancers) writeAddresses(ctx context.Context, s *cluster.Snapshot,
 	return nil
 }
 
-// patchService writes the status of a Service. A strategic merge patch leaves the conditions of
-// others alone.
+// patchService writes the status of a Service. A strategic merge patch keeps the conditions of
+// other programs.
 func (b *loadBalancers) patchService(ctx context.Context, l *cluster.LoadBalancer, a assign.Allocation,
 	c metav1.Condition) error {
 	var ingress []corev1.LoadBalancerIngress
@@ -342,7 +338,7 @@ func (b *loadBalancers) writePool(ctx context.Context, p *cluster.Pool, status v
 	for _, x := range status.Addresses {
 		namespace, name, _ := strings.Cut(x.Services[0], "/")
 		owner := cluster.Owner{Kind: "Service", Namespace: namespace, Name: name}
-		if c, is := b.egress.announced[owner]; is && !slices.Equal(c.e.Assigned, c.items) {
+		if c, ok := b.egress.ofPools[owner]; ok && !slices.Equal(c.e.Assigned, c.items) {
 			b.egress.written[owner] = writtenStatus{c.e.UID, c.e.Assigned, c.items}
 		}
 		i := slices.IndexFunc(p.Status.Addresses, func(y v1alpha1.PoolAddress) bool { return y.Address == x.Address })

@@ -9,7 +9,7 @@ import (
 )
 
 // idAllocator remembers the IDs that were assigned to nodes until the watch shows them. The watch
-// lags behind, and an assigned ID must be neither assigned again nor taken back.
+// lags behind, and an assigned ID must neither be assigned to another node nor be released.
 type idAllocator map[string]*pendingID
 
 // pendingID is an ID for a node.
@@ -22,34 +22,34 @@ type pendingID struct {
 }
 
 // toWrite returns the IDs to write now.
-func (n idAllocator) toWrite(now time.Time, nodes []*cluster.Node) []*pendingID {
+func (a idAllocator) toWrite(now time.Time, nodes []*cluster.Node) []*pendingID {
 	known := make([]*cluster.Node, 0, len(nodes))
 	present := make(map[string]bool, len(nodes))
 	for _, x := range nodes {
 		present[x.Name] = true
-		if g := n[x.Name]; g != nil {
-			if x.ID != g.seen || x.UID != g.uid {
-				delete(n, x.Name) // the watch shows the ID or another change, or the Node was replaced
+		if p := a[x.Name]; p != nil {
+			if x.ID != p.seen || x.UID != p.uid {
+				delete(a, x.Name) // the watch shows the ID or another change, or the Node was replaced
 			} else {
-				g.written = g.written && now.Before(g.until) // if late, write it again: no other node may get it
+				p.written = p.written && now.Before(p.until) // if late, write it again: no other node may get it
 				with := *x
-				with.ID = g.id
+				with.ID = p.id
 				x = &with
 			}
 		}
 		known = append(known, x)
 	}
-	maps.DeleteFunc(n, func(name string, _ *pendingID) bool { return !present[name] })
+	maps.DeleteFunc(a, func(name string, _ *pendingID) bool { return !present[name] })
 	ids := assign.NodeIDs(known)
 	var list []*pendingID
 	for i, x := range known {
-		g := n[x.Name]
+		p := a[x.Name]
 		if id := ids[x.Name]; id != x.ID {
-			g = &pendingID{node: x.Name, uid: x.UID, seen: nodes[i].ID, id: id}
-			n[x.Name] = g
+			p = &pendingID{node: x.Name, uid: x.UID, seen: nodes[i].ID, id: id}
+			a[x.Name] = p
 		}
-		if g != nil && !g.written {
-			list = append(list, g)
+		if p != nil && !p.written {
+			list = append(list, p)
 		}
 	}
 	return list

@@ -12,65 +12,65 @@ import (
 	"hairpin/controller"
 )
 
-func numbered(name string, id int) *cluster.Node { return &cluster.Node{Name: name, ID: id} }
+func nodeWithID(name string, id int) *cluster.Node { return &cluster.Node{Name: name, ID: id} }
 
 func written(string, string, int) bool { return true }
 func refused(string, string, int) bool { return false }
 
-func wantNumbers(t *testing.T, what string, got, want map[string]int) {
+func wantIDs(t *testing.T, what string, got, want map[string]int) {
 	t.Helper()
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%s: numbers given are %v, not %v", what, got, want)
+		t.Errorf("%s: assigned IDs are %v, not %v", what, got, want)
 	}
 }
 
-func TestNumbers(t *testing.T) {
-	var n controller.Numbers
-	wantNumbers(t, "new nodes", n.Missing(written, numbered("b", 0), numbered("c", 7), numbered("d", 0)),
+func TestNodeIDs(t *testing.T) {
+	var n controller.IDAllocator
+	wantIDs(t, "new nodes", n.ToWrite(written, nodeWithID("b", 0), nodeWithID("c", 7), nodeWithID("d", 0)),
 		map[string]int{"b": 1, "d": 2})
-	wantNumbers(t, "the watch lags behind, and another node comes",
-		n.Missing(written, numbered("a", 0), numbered("b", 0), numbered("c", 7), numbered("d", 2)),
+	wantIDs(t, "the watch lags behind, and another node comes",
+		n.ToWrite(written, nodeWithID("a", 0), nodeWithID("b", 0), nodeWithID("c", 7), nodeWithID("d", 2)),
 		map[string]int{"a": 3})
-	wantNumbers(t, "the watch shows all",
-		n.Missing(written, numbered("a", 3), numbered("b", 1), numbered("c", 7), numbered("d", 2)), nil)
-	wantNumbers(t, "two claim the same",
-		n.Missing(written, numbered("a", 7), numbered("b", 1), numbered("c", 7), numbered("d", 2)),
+	wantIDs(t, "the watch shows all",
+		n.ToWrite(written, nodeWithID("a", 3), nodeWithID("b", 1), nodeWithID("c", 7), nodeWithID("d", 2)), nil)
+	wantIDs(t, "two claim the same",
+		n.ToWrite(written, nodeWithID("a", 7), nodeWithID("b", 1), nodeWithID("c", 7), nodeWithID("d", 2)),
 		map[string]int{"c": 3})
-	wantNumbers(t, "somebody removed one",
-		n.Missing(written, numbered("a", 7), numbered("b", 0), numbered("c", 3), numbered("d", 2)),
+	wantIDs(t, "another program removed one",
+		n.ToWrite(written, nodeWithID("a", 7), nodeWithID("b", 0), nodeWithID("c", 3), nodeWithID("d", 2)),
 		map[string]int{"b": 1})
-	wantNumbers(t, "a node went, and its number with it",
-		n.Missing(written, numbered("a", 7), numbered("b", 1), numbered("c", 3), numbered("e", 0)),
+	wantIDs(t, "a node went, and its ID with it",
+		n.ToWrite(written, nodeWithID("a", 7), nodeWithID("b", 1), nodeWithID("c", 3), nodeWithID("e", 0)),
 		map[string]int{"e": 2})
 }
 
-// TestNumbersRemovedAtOnce checks that another program removes an ID, by a write of the old Node,
+// TestNodeIDsRemovedAtOnce checks that another program removes an ID, by a write of the old Node,
 // before the watch has shown it.
-func TestNumbersRemovedAtOnce(t *testing.T) {
-	var n controller.Numbers
-	wantNumbers(t, "a new node", n.Missing(written, numbered("a", 0)), map[string]int{"a": 1})
-	wantNumbers(t, "the watch may lag behind", n.Missing(written, numbered("a", 0)), nil)
+func TestNodeIDsRemovedAtOnce(t *testing.T) {
+	var n controller.IDAllocator
+	wantIDs(t, "a new node", n.ToWrite(written, nodeWithID("a", 0)), map[string]int{"a": 1})
+	wantIDs(t, "the watch may lag behind", n.ToWrite(written, nodeWithID("a", 0)), nil)
 	n.Wait()
-	wantNumbers(t, "it never showed it", n.Missing(written, numbered("a", 0)), map[string]int{"a": 1})
+	wantIDs(t, "it never showed it", n.ToWrite(written, nodeWithID("a", 0)), map[string]int{"a": 1})
 }
 
-// TestNumbersWatchLate checks that the watch shows an ID later than expected. The node keeps the
+// TestNodeIDsWatchLate checks that the watch shows an ID later than expected. The node keeps the
 // ID, and no other node gets it.
-func TestNumbersWatchLate(t *testing.T) {
-	var n controller.Numbers
-	wantNumbers(t, "a new node", n.Missing(written, numbered("b", 0)), map[string]int{"b": 1})
+func TestNodeIDsWatchLate(t *testing.T) {
+	var n controller.IDAllocator
+	wantIDs(t, "a new node", n.ToWrite(written, nodeWithID("b", 0)), map[string]int{"b": 1})
 	n.Wait()
-	wantNumbers(t, "another, before it in the alphabet", n.Missing(written, numbered("a", 0), numbered("b", 0)),
+	wantIDs(t, "another, before it in the alphabet", n.ToWrite(written, nodeWithID("a", 0), nodeWithID("b", 0)),
 		map[string]int{"a": 2, "b": 1})
-	wantNumbers(t, "the watch shows all", n.Missing(written, numbered("a", 2), numbered("b", 1)), nil)
+	wantIDs(t, "the watch shows all", n.ToWrite(written, nodeWithID("a", 2), nodeWithID("b", 1)), nil)
 }
 
-func TestNumbersThatCannotBeWritten(t *testing.T) {
-	var n controller.Numbers
-	wantNumbers(t, "first try", n.Missing(refused, numbered("b", 0)), map[string]int{"b": 1})
-	wantNumbers(t, "the same again, although another comes before it",
-		n.Missing(written, numbered("a", 0), numbered("b", 0)), map[string]int{"a": 2, "b": 1})
-	wantNumbers(t, "both were written", n.Missing(written, numbered("a", 0), numbered("b", 0)), nil)
+func TestNodeIDsThatCannotBeWritten(t *testing.T) {
+	var n controller.IDAllocator
+	wantIDs(t, "first try", n.ToWrite(refused, nodeWithID("b", 0)), map[string]int{"b": 1})
+	wantIDs(t, "the same again, although another comes before it",
+		n.ToWrite(written, nodeWithID("a", 0), nodeWithID("b", 0)), map[string]int{"a": 2, "b": 1})
+	wantIDs(t, "both were written", n.ToWrite(written, nodeWithID("a", 0), nodeWithID("b", 0)), nil)
 }
 
 // api has the successive states of an API server's Nodes.
@@ -98,11 +98,11 @@ func (a api) nodes(state int) []*cluster.Node {
 	return out
 }
 
-// TestNumbersStay adds, removes and re-adds nodes, with failing writes and a watch that lags by any
+// TestNodeIDsStay adds, removes and re-adds nodes, with failing writes and a watch that lags by any
 // amount. A Node keeps its ID, no other gets it, and in the end each has its own.
-func TestNumbersStay(t *testing.T) {
+func TestNodeIDsStay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var n controller.Numbers
+		var n controller.IDAllocator
 		a, shown := api{{}}, 0
 		write := func(name, uid string, id int) bool {
 			if rapid.IntRange(0, 4).Draw(t, "fails") == 0 || a.last()[name].UID != uid {
@@ -131,10 +131,10 @@ func TestNumbersStay(t *testing.T) {
 			if rapid.Bool().Draw(t, "the watch is late") {
 				n.Wait()
 			}
-			n.Missing(write, a.nodes(shown)...)
+			n.ToWrite(write, a.nodes(shown)...)
 		}
 		for range 100 { // the watch catches up, and a write works at last
-			n.Missing(write, a.nodes(len(a)-1)...)
+			n.ToWrite(write, a.nodes(len(a)-1)...)
 		}
 		owner := map[int]string{}
 		for name, x := range a.last() {

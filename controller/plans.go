@@ -52,7 +52,7 @@ func (p *plans) update(s *cluster.Snapshot, took func(time.Duration)) time.Durat
 	}
 	p.planned, p.problems = begin, nil
 	seen := map[cluster.Problem]bool{}
-	for _, k := range p.choose(s) {
+	for _, k := range p.representatives(s) {
 		begin := time.Now()
 		_, found := k.planner.Node(s, k.node)
 		took(time.Since(begin))
@@ -66,8 +66,9 @@ func (p *plans) update(s *cluster.Snapshot, took func(time.Duration)) time.Durat
 	return 0
 }
 
-// choose returns a node of each kind, in the order of nodes. It forgets kinds without nodes.
-func (p *plans) choose(s *cluster.Snapshot) (list []*kindPlan) {
+// representatives returns a node of each kind, in the order of nodes. It forgets kinds without
+// nodes.
+func (p *plans) representatives(s *cluster.Snapshot) (list []*kindPlan) {
 	first, stays := map[nodeKind]string{}, map[nodeKind]bool{}
 	var order []nodeKind
 	for _, n := range s.Nodes {

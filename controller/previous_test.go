@@ -23,7 +23,7 @@ func TestPrevious(t *testing.T) {
 		t.Helper()
 		now = now.Add(after)
 		next := v1alpha1.LoadBalancerPoolStatus{Addresses: []v1alpha1.PoolAddress{{Address: ip, Node: node}}}
-		again := addPrevious(&status, &next, map[netip.Addr]electedNode{a: {node: node, only: only}}, now)
+		again := addPrevious(&status, &next, map[netip.Addr]electedNode{a: {node: node, onlyAnnounced: only}}, now)
 		var got []string
 		var soonest time.Duration
 		for _, p := range next.Addresses[0].Previous {
@@ -59,7 +59,7 @@ func TestPrevious(t *testing.T) {
 	at := map[netip.Addr]electedNode{}
 	for i := range maxPreviousOfPool + 1 {
 		a := netip.AddrFrom4([4]byte{192, 0, byte(i / 256), byte(i)})
-		at[a] = electedNode{node: "b", only: true}
+		at[a] = electedNode{node: "b", onlyAnnounced: true}
 		was.Addresses = append(was.Addresses, v1alpha1.PoolAddress{Address: a.String(), Node: "a"})
 		next.Addresses = append(next.Addresses, v1alpha1.PoolAddress{Address: a.String(), Node: "b"})
 	}
