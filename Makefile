@@ -8,7 +8,7 @@ LAB := $(BIN)/lab
 # sources give the same programs everywhere.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
-.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster cluster-up e2e quick-starts e2e-upgrade first-hour conformance cluster-down demo demo-down test-kernel test-debian13 test-arm64 test test-long test-race test-race-lab check bench scale compare soak churn chaos oracle golden fuzz clean
+.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster cluster-up e2e quick-starts e2e-upgrade first-hour conformance cluster-down demo demo-down test-kernel test-debian13 test-arm64 test test-with-api test-without-api test-long test-race test-race-lab check bench scale compare soak churn chaos oracle golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -167,20 +167,23 @@ demo-down: build ## remove what `make demo` left up
 setup-tests: # what only tests need
 	@lab/setup.sh tests
 
-# Packages with tests that start an API server. Its first build takes minutes, in which the others are tested.
-WITH_API = $(shell $(GO) list ./... | grep -E '^hairpin/(agent|api/v1|charts|controller|lab|lab/churn|lab/demo|lab/scale|preflight/pods|selftest|watch)$$')
-# Its tests wait most of the time, so the others run beside them.
-AGENT = hairpin/agent
+# Packages with tests that start an API server. Its first build takes minutes, in which the others are tested. Those that
+# take longest come first.
+WITH_API = hairpin/agent hairpin/lab/demo $(addprefix hairpin/,api/v1 charts controller lab lab/churn lab/scale preflight/pods selftest watch)
+# What `make test` leaves to `make test-long`.
+SKIP = -skip '$(shell lab/long.sh skip)'
 # Random tests repeat the same cases; `make test-long` and `make soak` try others.
 test: export RAPID_SEED = 1
-test: LONG = $(shell lab/long.sh skip)
 test: setup-tests image $(BIN)/helm ## tests of every package, on real Open vSwitch, OVN, nft, kernel and API server
-	@$(LAB) kube & kube=$$!; failed=; \
-	{ $(MAKE) --no-print-directory check && $(GO) test -timeout 20m -p 2 -skip '$(LONG)' $(filter-out $(WITH_API),$(shell $(GO) list ./...)); } || failed=yes; \
-	{ wait $$kube && $(GO) test -timeout 30m -p 3 -skip '$(LONG)' $(AGENT) $(filter-out $(AGENT),$(WITH_API)); } || failed=yes; \
-	[ -z "$$failed" ]
+	@$(MAKE) --no-print-directory -k -j 2 test-with-api test-without-api
+
+test-with-api:
+	@$(LAB) kube
+	$(GO) test -timeout 30m -p 3 $(SKIP) $(WITH_API)
+
+test-without-api: check
+	$(GO) test -timeout 30m -p 1 $(SKIP) $(filter-out $(WITH_API),$(shell $(GO) list ./...))
 	$(GO) test -C lab/kube ./expressions
-	$(GO) test ./walk -run Semantics -soak 1m
 
 # Which of how many parts of the long tests.
 PART ?= 1/1
@@ -188,6 +191,7 @@ test-long: setup-tests image $(BIN)/helm ## what `make test` leaves out: the sam
 	@$(LAB) kube
 	@lab/long.sh run $(PART) | while read -r package tests; do \
 		$(GO) test -timeout 60m -count 1 ./$$package -run "$$tests" || exit 1; done
+	$(GO) test ./walk -run Semantics -soak 1m
 	@[ '$(PART)' != 1/1 ] || $(MAKE) --no-print-directory chaos
 
 # Packages with goroutines. Of agent and cni, the tests run a program with the race detector, see test-race-lab.
