@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"hairpin/claims"
 	"hairpin/lab"
 	"hairpin/lab/probe"
 )
@@ -261,23 +262,28 @@ func TestEntryPodDeleted(t *testing.T) {
 	eventually(t, "preStop ends when Hairpin leaves", leaves)
 }
 
-// TestEntryNoAgent checks that a switch forwards after some time without an agent.
+// TestEntryNoAgent checks that a switch forwards the host's packets after some time without an
+// agent, and none to other ports: OVN's gateway router has the host's MAC.
 func TestEntryNoAgent(t *testing.T) {
 	_, n := node(t)
 	ovs := start(t, n, "one", "ovs")
 	bridge(t, n)
-	sh(t, n, "ovs-vsctl set Open_vSwitch . other_config:flow-restore-wait=true")
+	sh(t, n, `ovs-vsctl set Open_vSwitch . other_config:flow-restore-wait=true -- set Bridge br-ex external_ids:hairpin-uplink=eth0
+		ip link add router type veth peer name patch
+		sysctl -qw net.ipv6.conf.patch.disable_ipv6=1; ip link set router up; ip link set patch up
+		ovs-vsctl add-port br-ex patch`)
 	ovs.kill(t)
 	start(t, n, "one", "ovs")
 	succeeds(t, n, "test -S /run/openvswitch/br-ex.mgmt")
 	sh(t, n, "ip neigh flush dev br-ex")
 	begin := time.Now()
-	eventually(t, "the wire answers", func() bool {
+	answers := func() bool {
 		return errors.Is(n.Do(func() error {
 			_, err := net.DialTimeout("tcp", "172.18.0.1:1", 500*time.Millisecond)
 			return err
 		}), syscall.ECONNREFUSED)
-	})
+	}
+	eventually(t, "the wire answers", answers)
 	if took := time.Since(begin); took < 2*time.Second {
 		t.Errorf("it forwarded %v after its start, and did not wait", took)
 	} else {
@@ -285,5 +291,11 @@ func TestEntryNoAgent(t *testing.T) {
 	}
 	if wait := sh(t, n, "ovs-vsctl get Open_vSwitch . other_config"); strings.Contains(wait, "flow-restore-wait") {
 		t.Errorf("the database has %s", wait)
+	}
+	if flows := sh(t, n, fmt.Sprintf("ovs-ofctl dump-flows br-ex cookie=%#x/-1", claims.Cookie)); strings.Count(flows, "cookie=") != 3 {
+		t.Errorf("an agent replaces the flows that have its cookie, these are: %s", flows)
+	}
+	if got := sh(t, n, "cat /sys/class/net/router/statistics/rx_packets"); got != "0" {
+		t.Errorf("the gateway router received %s packets", got)
 	}
 }
