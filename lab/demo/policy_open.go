@@ -93,8 +93,10 @@ func (w *world) revoke(ctx context.Context, x way, direction string, f family) (
 		return "", err
 	}
 	defer func() { err = errors.Join(err, again()) }()
+	// TCP waits twice as long after each vain retransmission: up to as long as they were in vain.
+	limit := w.longer(20*time.Second) + 2*time.Since(begin)
 	begin = time.Now()
-	if err := tcp.SetDeadline(time.Now().Add(w.longer(20 * time.Second))); err != nil {
+	if err := tcp.SetDeadline(begin.Add(limit)); err != nil {
 		return "", err
 	}
 	got := make([]byte, len(unanswered))
