@@ -47,7 +47,7 @@ func annotator(client *kubeapi.Client, node string) func(context.Context, map[st
 		return nil
 	}
 	return func(ctx context.Context, all map[string]string) error {
-		return kube.AnnotateNode(ctx, client, node, all)
+		return kube.PatchNode(ctx, client, node, map[string]any{"annotations": all})
 	}
 }
 

@@ -87,7 +87,7 @@ func (m *monitoring) start(
 	ctx context.Context, c *config.Process, sync func(context.Context) error, start func(func()),
 ) {
 	health := http.NewServeMux()
-	m.health.Add(health)
+	m.health.Register(health)
 	start(func() { m.listeners.Serve(ctx, "healthz", c.Healthz, health) })
 	start(func() { m.listeners.Serve(ctx, "metrics", c.Metrics, m.meters.Handler()) })
 	if m.secure != nil {
@@ -236,7 +236,7 @@ func (a *agent) reportServing() time.Duration {
 	if n == nil || !a.progress.synced || a.progress.err != nil {
 		return 0
 	}
-	return a.monitor.condition.Serves(time.Now(), n.NetworkUnavailable)
+	return a.monitor.condition.Request(time.Now(), n.NetworkUnavailable)
 }
 
 // reportOps adds health, listeners, the host's part, redirected packets and the API to a report.

@@ -67,7 +67,7 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 	})
 	a.serveExplain(mux)
 	a.serveSend(mux)
-	a.monitor.health.Add(mux)
+	a.monitor.health.Register(mux)
 	mux.Handle("GET /metrics", a.monitor.meters.Handler())
 	srv := &http.Server{Handler: mux}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })

@@ -28,7 +28,7 @@ type Condition struct {
 	node   string
 	log    *slog.Logger
 	wake   signal.Signal
-	again  retry.Backoff // used only by Serves
+	again  retry.Backoff // used only by Request
 }
 
 // NewCondition returns the Condition of a Node. client is nil without an API.
@@ -37,9 +37,9 @@ func NewCondition(client *kubeapi.Client, node string, log *slog.Logger) *Condit
 		again: retry.Backoff{Min: conditionPause}}
 }
 
-// Serves requests the condition of a node that serves pods, unless its status is False already. It
-// returns when it must be called again.
-func (c *Condition) Serves(now time.Time, status string) time.Duration {
+// Request requests the condition of a node that serves pods, unless its status is False already. It
+// returns the time until it must be called again, 0 if not before the next change.
+func (c *Condition) Request(now time.Time, status string) time.Duration {
 	if c.client == nil || status == string(corev1.ConditionFalse) {
 		return 0
 	}

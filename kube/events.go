@@ -17,8 +17,8 @@ import (
 	"hairpin/retry"
 )
 
-// Grace is how long a problem must last before it is reported: a slice may arrive a moment before
-// its Service.
+// Grace is how long a problem must last before it is reported: an EndpointSlice may arrive a moment
+// before its Service.
 const Grace = 2 * time.Second
 
 // maxMessage is the maximum length of an Event's message in bytes: the API server rejects longer
@@ -32,7 +32,7 @@ const ReasonProblem = "HairpinProblem"
 // has lasted for Grace, and again only if it ended and came back.
 type Events struct {
 	log      *slog.Logger
-	events   *recorder                     // nil without an API
+	recorder *recorder                     // nil without an API
 	current  []cluster.Problem             // the last ones passed to Report
 	since    map[cluster.Problem]time.Time // of those in current that are not reported yet
 	reported map[cluster.Problem]bool
@@ -41,52 +41,52 @@ type Events struct {
 
 // NewEvents returns Events of a component. client is nil without an API.
 func NewEvents(client *kubeapi.Client, component string, log *slog.Logger) *Events {
-	r := &Events{log: log, since: map[cluster.Problem]time.Time{}, reported: map[cluster.Problem]bool{},
+	e := &Events{log: log, since: map[cluster.Problem]time.Time{}, reported: map[cluster.Problem]bool{},
 		Reason: func(cluster.Problem) string { return ReasonProblem }}
 	if client != nil {
-		r.events = newRecorder(client, component, log)
+		e.recorder = newRecorder(client, component, log)
 	}
-	return r
+	return e
 }
 
 // Report takes all current problems, in a list that it may modify. It returns when it must be
 // called again, 0 if not before the next change.
-func (r *Events) Report(now time.Time, problems []cluster.Problem) time.Duration {
+func (e *Events) Report(now time.Time, problems []cluster.Problem) time.Duration {
 	problems = cluster.SortProblems(problems)
-	if !slices.Equal(problems, r.current) {
-		r.change(now, problems)
+	if !slices.Equal(problems, e.current) {
+		e.change(now, problems)
 	}
 	var again time.Duration
-	for p, since := range r.since {
+	for p, since := range e.since {
 		if wait := since.Add(Grace).Sub(now); wait > 0 {
 			again = retry.Sooner(again, wait)
 			continue
 		}
-		delete(r.since, p)
-		r.reported[p] = true
-		r.publish(p)
+		delete(e.since, p)
+		e.reported[p] = true
+		e.publish(p)
 	}
 	return again
 }
 
 // change records new problems, and forgets those that have ended.
-func (r *Events) change(now time.Time, problems []cluster.Problem) {
-	r.current = slices.Clone(problems)
+func (e *Events) change(now time.Time, problems []cluster.Problem) {
+	e.current = slices.Clone(problems)
 	present := make(map[cluster.Problem]bool, len(problems))
 	for _, p := range problems {
 		present[p] = true
-		if _, waits := r.since[p]; !waits && !r.reported[p] {
-			r.since[p] = now
+		if _, waits := e.since[p]; !waits && !e.reported[p] {
+			e.since[p] = now
 		}
 	}
-	maps.DeleteFunc(r.since, func(p cluster.Problem, _ time.Time) bool { return !present[p] })
-	maps.DeleteFunc(r.reported, func(p cluster.Problem, _ bool) bool { return !present[p] })
+	maps.DeleteFunc(e.since, func(p cluster.Problem, _ time.Time) bool { return !present[p] })
+	maps.DeleteFunc(e.reported, func(p cluster.Problem, _ bool) bool { return !present[p] })
 }
 
 // publish logs a problem, and writes its Event.
-func (r *Events) publish(p cluster.Problem) {
-	r.log.Warn("problem", "object", p.Owner.String(), "field", p.Field, "message", p.Message)
-	if r.events == nil {
+func (e *Events) publish(p cluster.Problem) {
+	e.log.Warn("problem", "object", p.Owner.String(), "field", p.Field, "message", p.Message)
+	if e.recorder == nil {
 		return
 	}
 	object := corev1.ObjectReference{APIVersion: "v1", Kind: p.Owner.Kind, Namespace: p.Owner.Namespace,
@@ -109,12 +109,12 @@ func (r *Events) publish(p cluster.Problem) {
 	if p.Field != "" {
 		message = p.Field + ": " + message
 	}
-	r.events.record(event{object, r.Reason(p)}, cluster.Truncate(report.Plain(message, "\n"), maxMessage))
+	e.recorder.record(event{object, e.Reason(p)}, cluster.Truncate(report.Plain(message, "\n"), maxMessage))
 }
 
-// Stop ends the writing of Events.
-func (r *Events) Stop() {
-	if r.events != nil {
-		r.events.end()
+// Stop ends the goroutine that writes Events; queued ones are lost.
+func (e *Events) Stop() {
+	if e.recorder != nil {
+		e.recorder.end()
 	}
 }

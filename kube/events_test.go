@@ -11,11 +11,11 @@ import (
 	"hairpin/kube"
 )
 
-// TestReporter: a problem is reported once it has lasted for Grace, and again only after it was
+// TestEvents: a problem is reported once it has lasted for Grace, and again only after it was
 // gone.
-func TestReporter(t *testing.T) {
+func TestEvents(t *testing.T) {
 	var log bytes.Buffer
-	r := kube.NewEvents(nil, "test", slog.New(slog.NewTextHandler(&log, nil)))
+	e := kube.NewEvents(nil, "test", slog.New(slog.NewTextHandler(&log, nil)))
 	problem := func(name string) cluster.Problem {
 		return cluster.Problem{Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: name}, Field: "spec",
 			Message: "is odd"}
@@ -27,7 +27,7 @@ func TestReporter(t *testing.T) {
 		after    time.Duration
 		problems []cluster.Problem
 		again    time.Duration
-		told     string
+		reported string
 	}{
 		{"none", 0, nil, 0, ""},
 		{"one comes", 0, []cluster.Problem{a}, kube.Grace, ""},
@@ -43,17 +43,17 @@ func TestReporter(t *testing.T) {
 		{"all go", 9 * kube.Grace, nil, 0, ""},
 	} {
 		log.Reset()
-		if again := r.Report(begin.Add(c.after), c.problems); again != c.again {
+		if again := e.Report(begin.Add(c.after), c.problems); again != c.again {
 			t.Errorf("%s: wants to be called after %s, not %s", c.name, again, c.again)
 		}
-		var told string
+		var reported string
 		for _, line := range strings.Split(strings.TrimSpace(log.String()), "\n") {
 			if _, rest, found := strings.Cut(line, "object=Service/default/"); found {
-				told += rest[:1]
+				reported += rest[:1]
 			}
 		}
-		if told != c.told {
-			t.Errorf("%s: told %q, not %q:\n%s", c.name, told, c.told, log.String())
+		if reported != c.reported {
+			t.Errorf("%s: reported %q, not %q:\n%s", c.name, reported, c.reported, log.String())
 		}
 	}
 }

@@ -52,7 +52,7 @@ var dialer = net.Dialer{
 }
 
 // Connect connects to the API server named in a kubeconfig, or with the service account of the pod.
-// Reach observes its calls.
+// reach observes its calls.
 func Connect(kubeconfig string, reach *Reach) (*kubeapi.Client, error) {
 	config, err := rest.InClusterConfig()
 	if kubeconfig != "" {
@@ -81,21 +81,16 @@ func WithLog(ctx context.Context, log *slog.Logger) context.Context {
 	return klog.NewContext(ctx, logr.FromSlogHandler(log.Handler()))
 }
 
-// AnnotateNode sets annotations of a Node by a merge patch; others do not change.
-func AnnotateNode(ctx context.Context, client *kubeapi.Client, name string, annotations map[string]string) error {
-	return PatchNode(ctx, client, name, map[string]any{"annotations": annotations})
-}
-
 // PatchNode changes a Node's metadata by a merge patch. If metadata has a "uid" that is not the
 // Node's, the Node does not change, and the error is a conflict.
 func PatchNode(ctx context.Context, client *kubeapi.Client, name string, metadata map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
-	if err != nil {
-		return fmt.Errorf("annotate node %s: %w", name, err)
+	if err == nil {
+		_, err = client.Nodes().Patch(ctx, name, types.MergePatchType, patch,
+			metav1.PatchOptions{FieldManager: "hairpin"})
 	}
-	_, err = client.Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "hairpin"})
 	if err != nil {
-		return fmt.Errorf("annotate node %s: %w", name, err)
+		return fmt.Errorf("patch metadata of node %s: %w", name, err)
 	}
 	return nil
 }

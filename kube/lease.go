@@ -7,7 +7,7 @@ const (
 	LeaseNamespace = "kube-system"
 	LeaseName      = "hairpin-controller"
 
-	LeaseDuration = 15 * time.Second // without a renewal for so long, another process takes the Lease
-	RenewDeadline = 10 * time.Second // without a renewal for so long, the holder stops working
+	LeaseDuration = 15 * time.Second // after this time without a renewal, another process takes the Lease
+	RenewDeadline = 10 * time.Second // after this time without a renewal, the holder stops working
 	RenewPeriod   = 2 * time.Second
 )

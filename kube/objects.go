@@ -13,24 +13,24 @@ import (
 	"hairpin/watch"
 )
 
-// EgressIP reads an EgressIP from the API.
-func EgressIP(ctx context.Context, client *kubeapi.Client, name string) (*v1.EgressIP, error) {
+// egressIP reads an EgressIP from the API.
+func egressIP(ctx context.Context, client *kubeapi.Client, name string) (*v1.EgressIP, error) {
 	return object[v1.EgressIP](ctx, client, "EgressIP/"+name, watch.EgressIPPath()+"/"+name)
 }
 
-// EgressService reads an EgressService from the API.
-func EgressService(ctx context.Context, client *kubeapi.Client, namespace, name string) (*v1.EgressService, error) {
+// egressService reads an EgressService from the API.
+func egressService(ctx context.Context, client *kubeapi.Client, namespace, name string) (*v1.EgressService, error) {
 	return object[v1.EgressService](ctx, client, "EgressService/"+namespace+"/"+name,
 		watch.EgressServicePath(namespace)+"/"+name)
 }
 
-// Pool reads a LoadBalancerPool from the API.
-func Pool(ctx context.Context, client *kubeapi.Client, name string) (*v1alpha1.LoadBalancerPool, error) {
+// pool reads a LoadBalancerPool from the API.
+func pool(ctx context.Context, client *kubeapi.Client, name string) (*v1alpha1.LoadBalancerPool, error) {
 	return object[v1alpha1.LoadBalancerPool](ctx, client, "LoadBalancerPool/"+name, watch.PoolPath()+"/"+name)
 }
 
-// Advertisement reads a BGPAdvertisement from the API.
-func Advertisement(ctx context.Context, client *kubeapi.Client, name string) (*v1alpha1.BGPAdvertisement, error) {
+// advertisement reads a BGPAdvertisement from the API.
+func advertisement(ctx context.Context, client *kubeapi.Client, name string) (*v1alpha1.BGPAdvertisement, error) {
 	return object[v1alpha1.BGPAdvertisement](ctx, client, "BGPAdvertisement/"+name, watch.AdvertisementPath()+"/"+name)
 }
 
@@ -41,13 +41,13 @@ func EgressNode(ctx context.Context, client *kubeapi.Client, owner cluster.Owner
 		return announcer(ctx, client, a)
 	}
 	if owner.Namespace != "" {
-		e, err := EgressService(ctx, client, owner.Namespace, owner.Name)
+		e, err := egressService(ctx, client, owner.Namespace, owner.Name)
 		if err != nil {
 			return "", err
 		}
 		return e.Status.Host, nil
 	}
-	e, err := EgressIP(ctx, client, owner.Name)
+	e, err := egressIP(ctx, client, owner.Name)
 	if err != nil {
 		return "", err
 	}
@@ -76,7 +76,7 @@ func announcer(ctx context.Context, client *kubeapi.Client, a netip.Addr) (strin
 	return "", nil
 }
 
-// object reads an object; what names it in errors.
+// object reads the object at a path of the API; errors name it as what.
 func object[T any](ctx context.Context, client *kubeapi.Client, what, path string) (*T, error) {
 	o := new(T)
 	text, err := client.Core.Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)

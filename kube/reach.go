@@ -21,11 +21,11 @@ type Reach struct {
 	answered bool      // the server has answered at least once
 	since    time.Time // since when it has not answered; zero: it answers
 	err      string
-	// failing is a resource that the server failed to serve at the time failed, without a success
-	// of any resource since. A webhook or a storage version may be the cause, so the server counts
-	// as unreachable only if a second resource fails.
-	failing string
-	failed  time.Time
+	// failing is a resource that the server fails to serve since failingSince, without a success of
+	// any resource since. A webhook or a storage version may be the cause, so the server counts as
+	// unreachable only if a second resource fails.
+	failing      string
+	failingSince time.Time
 }
 
 // wrap observes the calls of a client, for rest.Config.Wrap.
@@ -39,17 +39,17 @@ type apiCalls struct {
 // RoundTrip makes a call and records its result. A server that fails to serve different resources
 // counts as unreachable.
 func (c *apiCalls) RoundTrip(q *http.Request) (*http.Response, error) {
-	answer, err := c.RoundTripper.RoundTrip(q)
+	response, err := c.RoundTripper.RoundTrip(q)
 	switch {
 	case err != nil && errors.Is(q.Context().Err(), context.Canceled): // the caller cancelled
 	case err != nil:
 		c.reach.record(time.Now(), err.Error())
-	case answer.StatusCode >= http.StatusInternalServerError:
-		c.reach.recordFailure(time.Now(), resourceOf(q.URL.Path), answer.Status)
+	case response.StatusCode >= http.StatusInternalServerError:
+		c.reach.recordFailure(time.Now(), resourceOf(q.URL.Path), response.Status)
 	default:
 		c.reach.record(time.Now(), "")
 	}
-	return answer, err
+	return response, err
 }
 
 // record records a call. err is empty if the server answered.
@@ -73,9 +73,9 @@ func (r *Reach) recordFailure(now time.Time, resource, status string) {
 	case !r.since.IsZero():
 		r.err = status
 	case r.failing == "":
-		r.failing, r.failed = resource, now
+		r.failing, r.failingSince = resource, now
 	case r.failing != resource:
-		r.since, r.err = r.failed, status
+		r.since, r.err = r.failingSince, status
 	}
 }
 

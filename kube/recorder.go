@@ -34,9 +34,10 @@ const lastEventRetry = 10 * time.Second
 // lookupTimeout bounds how long queued Events wait for a lookup.
 const lookupTimeout = 5 * time.Second
 
-// recorder writes Events of type Warning, one after the other, in a goroutine of its own. If one is
-// the same as the last one of its object and reason, it counts that one. client-go's recorder would
-// link descriptions of the API (OpenAPI), which are 3 MB of each process.
+// recorder writes Events of type Warning, one after the other, in a goroutine of its own. If an
+// Event has the same message as the last one of its object and reason, the recorder increments the
+// count of that one. client-go's recorder would link descriptions of the API (OpenAPI), which are
+// 3 MB of each process.
 type recorder struct {
 	client    *kubeapi.Client
 	component string
@@ -52,6 +53,7 @@ type event struct {
 	reason string
 }
 
+// occurrence is an event at one time, with its message.
 type occurrence struct {
 	event
 	message string
@@ -114,13 +116,13 @@ func (r *recorder) writeOrRetry(ctx context.Context, last *recorded, o occurrenc
 			return
 		}
 		if refused := apierrors.APIStatus(nil); errors.As(err, &refused) {
-			r.log.Warn("Event not written", "object", o.object.Name, "error", err)
+			r.log.Warn("write an Event", "object", o.object.Name, "error", err)
 			return
 		}
 	}
 }
 
-// write counts the last Event if it has the same message, or writes a new one.
+// write increments the count of the last Event if it has the same message, or creates a new one.
 func (r *recorder) write(ctx context.Context, last *recorded, o occurrence) error {
 	events := r.client.Events(cmp.Or(o.object.Namespace, metav1.NamespaceDefault))
 	if last.name != "" && last.message == o.message {
@@ -167,13 +169,13 @@ func (r *recorder) uid(ctx context.Context, o *corev1.ObjectReference) types.UID
 	case "ClusterNetworkPolicy":
 		m, err = watch.ClusterNetworkPolicy(ctx, r.client.Core, o.Name)
 	case "EgressIP":
-		m, err = EgressIP(ctx, r.client, o.Name)
+		m, err = egressIP(ctx, r.client, o.Name)
 	case "EgressService":
-		m, err = EgressService(ctx, r.client, o.Namespace, o.Name)
+		m, err = egressService(ctx, r.client, o.Namespace, o.Name)
 	case "LoadBalancerPool":
-		m, err = Pool(ctx, r.client, o.Name)
+		m, err = pool(ctx, r.client, o.Name)
 	case "BGPAdvertisement":
-		m, err = Advertisement(ctx, r.client, o.Name)
+		m, err = advertisement(ctx, r.client, o.Name)
 	}
 	if err != nil || m == nil {
 		return ""

@@ -17,9 +17,9 @@ import (
 	"hairpin/retry"
 )
 
-// ServiceChecks answers load balancers on spec.healthCheckNodePort of Services with external
-// traffic policy Local: a node without a local endpoint must get no connections (KEP-1669). Only
-// one goroutine may call its methods.
+// ServiceChecks answers the health checks of load balancers on spec.healthCheckNodePort of Services
+// with external traffic policy Local: a node without a local endpoint must get no connections
+// (KEP-1669). Only one goroutine may call its methods.
 type ServiceChecks struct {
 	node    string
 	log     *slog.Logger
@@ -56,7 +56,7 @@ type checkPort struct {
 	state LocalState
 }
 
-// LocalState is the number of local endpoints of a Service.
+// LocalState is the answer for one port: the number of local endpoints of a Service.
 type LocalState struct {
 	service   cluster.Owner
 	endpoints int
@@ -74,7 +74,7 @@ func LocalStates(frontends []*cluster.Frontend, node *cluster.Node) (map[uint16]
 		}
 		s, taken := all[port]
 		if taken && s.service != f.Owner {
-			p := checkProblem(f.Owner, fmt.Sprintf("port %d is that of %s", port, s.service))
+			p := checkProblem(f.Owner, fmt.Sprintf("port %d belongs to %s", port, s.service))
 			if len(problems) == 0 || problems[len(problems)-1] != p {
 				problems = append(problems, p)
 			}
@@ -102,7 +102,7 @@ func (c *ServiceChecks) Set(ctx context.Context, now time.Time,
 	want map[uint16]LocalState) (problems []cluster.Problem, again time.Duration) {
 	for number, p := range c.ports {
 		if _, wanted := want[number]; !wanted {
-			p.end()
+			p.stop()
 			delete(c.ports, number)
 		}
 	}
@@ -138,8 +138,8 @@ func (c *ServiceChecks) listen(ctx context.Context, now time.Time, number uint16
 		p.again.Failed(now)
 		return
 	}
-	serving, end := context.WithCancel(ctx)
-	p.close, p.err = end, nil
+	serving, stop := context.WithCancel(ctx)
+	p.close, p.err = stop, nil
 	c.wg.Go(func() {
 		if err := ServeHTTP(serving, l, p.handler(c.healthy)); err != nil {
 			c.log.Warn("health checks of load balancers", "port", number, "error", err)
@@ -147,7 +147,7 @@ func (c *ServiceChecks) listen(ctx context.Context, now time.Time, number uint16
 	})
 }
 
-func (p *checkPort) end() {
+func (p *checkPort) stop() {
 	if p.close != nil {
 		p.close()
 		p.close = nil
@@ -157,7 +157,7 @@ func (p *checkPort) end() {
 // Stop closes all listeners.
 func (c *ServiceChecks) Stop() {
 	for _, p := range c.ports {
-		p.end()
+		p.stop()
 	}
 	c.wg.Wait()
 }

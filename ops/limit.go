@@ -7,28 +7,25 @@ import (
 	"sync"
 )
 
-// Limits of open connections of a port of the agent or the controller. Pods and external clients
-// can reach these ports.
-const (
-	maxClients = 256  // connections of probes and scrapers
-	MaxProbers = 4096 // of egress addresses: each probing node keeps its connection
-)
+// maxClients limits the open connections of a port of the agent or the controller. Pods and
+// external clients can reach these ports.
+const maxClients = 256
 
 // limitedListener is a listener with a limit of open connections. Above it, the oldest connection
 // of the client with the most is closed. So a client with many connections does not affect others,
 // and a probe always gets one.
 type limitedListener struct {
 	net.Listener
-	most int
+	limit int
 
 	mu   sync.Mutex
 	open map[netip.Addr][]*limitedConn // by client, oldest first
 	all  int
 }
 
-// Bounded returns a listener with at most a number of open connections.
-func Bounded(l net.Listener, most int) net.Listener {
-	return &limitedListener{Listener: l, most: most, open: map[netip.Addr][]*limitedConn{}}
+// LimitListener returns a listener with at most limit open connections.
+func LimitListener(l net.Listener, limit int) net.Listener {
+	return &limitedListener{Listener: l, limit: limit, open: map[netip.Addr][]*limitedConn{}}
 }
 
 // Accept returns the next connection.
@@ -37,14 +34,14 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err // of net, which names the operation
 	}
-	own := &limitedConn{Conn: c, l: l}
+	limited := &limitedConn{Conn: c, l: l}
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok { // else it is a unix socket, as of the container's probe
-		own.client = tcp.AddrPort().Addr().Unmap()
+		limited.client = tcp.AddrPort().Addr().Unmap()
 	}
-	if evicted := l.add(own); evicted != nil {
+	if evicted := l.add(limited); evicted != nil {
 		_ = evicted.Close()
 	}
-	return own, nil
+	return limited, nil
 }
 
 // add records a connection, and returns one to close if there are too many.
@@ -52,7 +49,7 @@ func (l *limitedListener) add(c *limitedConn) (evicted *limitedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open[c.client] = append(l.open[c.client], c)
-	if l.all++; l.all <= l.most {
+	if l.all++; l.all <= l.limit {
 		return nil
 	}
 	var longest []*limitedConn
@@ -64,7 +61,8 @@ func (l *limitedListener) add(c *limitedConn) (evicted *limitedConn) {
 	return longest[0]
 }
 
-func (l *limitedListener) drop(c *limitedConn) {
+// remove forgets a connection.
+func (l *limitedListener) remove(c *limitedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list := l.open[c.client]
@@ -86,6 +84,6 @@ type limitedConn struct {
 
 // Close closes the connection, which then does not count any more.
 func (c *limitedConn) Close() error {
-	c.l.drop(c)
+	c.l.remove(c)
 	return c.Conn.Close()
 }

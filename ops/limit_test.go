@@ -33,7 +33,7 @@ func TestSlowClientsHTTP(t *testing.T) {
 	defer func() { end(); <-done }()
 	patient := opstest.Dial(t, "127.0.0.1", l.Addr().String()) // of a scraper, opened before the limitedListener
 	before := runtime.NumGoroutine()
-	slow := opstest.Crowd(t, l.Addr().String(), "GET /livez HTTP/1.1\r\nHost: a\r\nX: ", 4*maxClients)
+	slow := opstest.SlowClients(t, l.Addr().String(), "GET /livez HTTP/1.1\r\nHost: a\r\nX: ", 4*maxClients)
 	if got := runtime.NumGoroutine() - before; got > 2*maxClients {
 		t.Errorf("%d goroutines for %d slow clients, more than %d", got, len(slow), 2*maxClients)
 	}
@@ -81,7 +81,7 @@ func TestLimitUnix(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := Bounded(inner, 1)
+	l := LimitListener(inner, 1)
 	t.Cleanup(func() { _ = l.Close() })
 	for range 2 {
 		c, err := net.Dial("unix", path)

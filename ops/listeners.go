@@ -46,43 +46,43 @@ type Listeners struct {
 func NewListeners(log *slog.Logger) *Listeners { return &Listeners{log: log} }
 
 // Serve serves h on all addresses until ctx ends. what names it in logs and reports.
-func (d *Listeners) Serve(ctx context.Context, what string, addresses []netip.AddrPort, h http.Handler) {
-	d.ServeTLS(ctx, what, addresses, h, nil)
+func (s *Listeners) Serve(ctx context.Context, what string, addresses []netip.AddrPort, h http.Handler) {
+	s.ServeTLS(ctx, what, addresses, h, nil)
 }
 
-// ServeTLS is Serve with TLS, if secure is not nil.
-func (d *Listeners) ServeTLS(ctx context.Context, what string, addresses []netip.AddrPort, h http.Handler,
-	secure *tls.Config) {
+// ServeTLS is Serve with TLS, if tlsConfig is not nil.
+func (s *Listeners) ServeTLS(ctx context.Context, what string, addresses []netip.AddrPort, h http.Handler,
+	tlsConfig *tls.Config) {
 	var wg sync.WaitGroup
 	for _, a := range addresses {
 		r := &report.Listener{For: what, Address: a.String(), Error: "not yet"}
-		d.mu.Lock()
-		d.list = append(d.list, r)
-		d.mu.Unlock()
-		wg.Go(func() { d.listen(ctx, r, a, h, secure) })
+		s.mu.Lock()
+		s.list = append(s.list, r)
+		s.mu.Unlock()
+		wg.Go(func() { s.listen(ctx, r, a, h, tlsConfig) })
 	}
 	wg.Wait()
 }
 
 // listen listens on one address, and retries after failures.
-func (d *Listeners) listen(ctx context.Context, r *report.Listener, a netip.AddrPort, h http.Handler,
-	secure *tls.Config) {
-	log := d.log.With("for", r.For, "address", r.Address)
+func (s *Listeners) listen(ctx context.Context, r *report.Listener, a netip.AddrPort, h http.Handler,
+	tlsConfig *tls.Config) {
+	log := s.log.With("for", r.For, "address", r.Address)
 	for ctx.Err() == nil {
 		l, err := listenTCP(ctx, a)
-		if err != nil && noSuchFamily(a, err) {
-			log.Info("this host has no IPv6: not listening there")
-			d.remove(r)
+		if err != nil && lacksIPv6(a, err) {
+			log.Info("not listening: this host has no IPv6")
+			s.remove(r)
 			return
 		}
 		if err == nil {
-			d.set(r, "")
-			err = serveHTTP(ctx, l, h, secure)
+			s.set(r, "")
+			err = ServeTLS(ctx, l, h, tlsConfig)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		if d.set(r, err.Error()) {
+		if s.set(r, err.Error()) {
 			log.Warn("cannot listen; retrying", "error", err)
 		}
 		retry.Sleep(ctx, retry.Last)
@@ -102,31 +102,26 @@ func listenTCP(ctx context.Context, a netip.AddrPort) (net.Listener, error) {
 	return l, nil
 }
 
-// noSuchFamily reports whether the error only means that the host has no IPv6.
-func noSuchFamily(a netip.AddrPort, err error) bool {
+// lacksIPv6 reports whether the error only means that the host has no IPv6.
+func lacksIPv6(a netip.AddrPort, err error) bool {
 	return a.Addr().Is6() && (a.Addr().IsUnspecified() || a.Addr().IsLoopback()) &&
 		(errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL))
 }
 
 // ServeHTTP serves h on l until ctx ends, and closes l.
 func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
-	return serveHTTP(ctx, l, h, nil)
+	return ServeTLS(ctx, l, h, nil)
 }
 
-// ServeTLS is ServeHTTP with TLS.
-func ServeTLS(ctx context.Context, l net.Listener, h http.Handler, secure *tls.Config) error {
-	return serveHTTP(ctx, l, h, secure)
-}
-
-// serveHTTP is ServeHTTP with TLS, if secure is not nil. The handshake is part of the request's
+// ServeTLS is ServeHTTP with TLS, if tlsConfig is not nil. The handshake is part of the request's
 // time. Failed handshakes are not logged: any client can cause them.
-func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, secure *tls.Config) error {
+func ServeTLS(ctx context.Context, l net.Listener, h http.Handler, tlsConfig *tls.Config) error {
 	srv := &http.Server{Handler: h, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: IdleTimeout,
 		MaxHeaderBytes: HeaderBytes, ErrorLog: log.New(io.Discard, "", 0)}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
-	l = Bounded(l, maxClients)
-	if secure != nil {
-		l = tls.NewListener(l, secure)
+	l = LimitListener(l, maxClients)
+	if tlsConfig != nil {
+		l = tls.NewListener(l, tlsConfig)
 	}
 	if err := srv.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
@@ -135,9 +130,9 @@ func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, secure *tls.
 }
 
 // set records the error of an address, empty for none, and reports whether it is another one.
-func (d *Listeners) set(r *report.Listener, err string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (s *Listeners) set(r *report.Listener, err string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if r.Error == err {
 		return false
 	}
@@ -145,20 +140,28 @@ func (d *Listeners) set(r *report.Listener, err string) bool {
 	return true
 }
 
-func (d *Listeners) remove(r *report.Listener) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.list = slices.DeleteFunc(d.list, func(x *report.Listener) bool { return x == r })
+// remove removes an address that is never retried.
+func (s *Listeners) remove(r *report.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = slices.DeleteFunc(s.list, func(x *report.Listener) bool { return x == r })
 }
 
 // Report returns the state of each address.
-func (d *Listeners) Report() []report.Listener {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (s *Listeners) Report() []report.Listener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var out []report.Listener
-	for _, r := range d.list {
+	for _, r := range s.list {
 		out = append(out, *r)
 	}
 	slices.SortFunc(out, func(a, b report.Listener) int { return strings.Compare(a.For+a.Address, b.For+b.Address) })
 	return out
+}
+
+// Measure sets the metric of whether the process listens on each of its addresses.
+func (s *Listeners) Measure(put Put) {
+	for _, r := range s.Report() {
+		put("hairpin_listener_up", One(r.Error == ""), r.For, r.Address)
+	}
 }

@@ -36,11 +36,11 @@ type Put func(name string, v float64, labels ...string)
 
 // NewMeters returns the metrics of an agent or a controller. Every scrape calls collect, from any
 // goroutine.
-func NewMeters(of string, collect func(Put)) *Meters {
+func NewMeters(process string, collect func(Put)) *Meters {
 	m := &Meters{registry: prometheus.NewRegistry(), histograms: map[string]*prometheus.HistogramVec{},
 		counters: map[string]*prometheus.CounterVec{}, values: map[string]value{}, collect: collect}
 	for _, x := range Metrics() {
-		if x.Of != of && x.Of != both {
+		if x.Of != process && x.Of != both {
 			continue
 		}
 		switch {
@@ -68,14 +68,14 @@ func NewMeters(of string, collect func(Put)) *Meters {
 	return m
 }
 
-// Describe implements prometheus.Collector, as does Collect.
+// Describe implements prometheus.Collector.
 func (m *Meters) Describe(c chan<- *prometheus.Desc) {
 	for _, v := range m.values {
 		c <- v.desc
 	}
 }
 
-// Collect reads the values.
+// Collect implements prometheus.Collector: it reads the values.
 func (m *Meters) Collect(c chan<- prometheus.Metric) {
 	put := func(name string, v float64, labels ...string) {
 		x := m.values[name]
@@ -108,11 +108,4 @@ func One(yes bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// Measure reports whether the process listens on each of its addresses.
-func (d *Listeners) Measure(put Put) {
-	for _, r := range d.Report() {
-		put("hairpin_listener_up", One(r.Error == ""), r.For, r.Address)
-	}
 }

@@ -27,7 +27,7 @@ const ClaimsDropped = "hairpin_egress_claims_dropped_total"
 // Metrics returns the metrics of the processes, except those of every Go program (go_*, process_*).
 // A new metric is a line in one of the lists below, and its value: for a gauge or counter that is
 // read at each scrape, in agent/measure.go or controller/monitoring.go; for a histogram or counted
-// metric, a call of Took or Count where it happens.
+// metric, a call of Took or Count where it happens. A counter for Count is also named in counted.
 func Metrics() []Metric {
 	return slices.Concat(commonMetrics(), partMetrics(), nodeMetrics(), datapathMetrics(), egressMetrics(),
 		controllerMetrics())
@@ -96,7 +96,7 @@ func nodeMetrics() []Metric {
 	return []Metric{
 		{"hairpin_data_plane_kept", gauge, nil,
 			"1 if the data plane is being maintained; health checks of load balancers and /healthz answer " +
-				"accordingly, taints aside. An agent that starts while the API is down counts its predecessor's " +
+				"accordingly, except for taints. An agent that starts while the API is down counts its predecessor's " +
 				"state as maintained.", OfAgent},
 		{"hairpin_node_eligible", gauge, nil,
 			"0 if the Node is being deleted or about to be, so that /healthz makes load balancers avoid it.", OfAgent},
@@ -109,16 +109,16 @@ func nodeMetrics() []Metric {
 		{"hairpin_ovs_restarts_total", counter, nil, "Restarts of ovs-vswitchd that the agent detected and repaired.",
 			OfAgent},
 		{"hairpin_redirect_packets_total", counter, []string{"packets"},
-			"Packets that the eBPF programs of `nodeport-path = redirect` met: requests and replies that they " +
+			"Packets that the eBPF programs of `nodeport-path = redirect` processed: requests and replies that they " +
 				"redirected, fragments of any kind and replies without a route that they left to the host. None " +
-				"without programs; it begins anew when all of them were gone.", OfAgent},
+				"without programs; it restarts at 0 when all of them were removed.", OfAgent},
 		{"hairpin_openvswitch_entries", gauge, []string{"of"},
 			"Entries of Open vSwitch that have a limit, with `service-engine = openflow`: connections of pods " +
 				"(conntrack zone 64003), and affinity clients, the learned flows for session affinity. " +
 				"None without a limit.", OfAgent},
 		{"hairpin_openvswitch_entries_limit", gauge, []string{"of"},
 			"The limit of hairpin_openvswitch_entries, also where an administrator set it. Beyond it, new " +
-				"connections of pods are not tracked, and further clients not remembered.", OfAgent},
+				"connections of pods are not tracked, and further clients have no affinity.", OfAgent},
 		{"hairpin_policy_isolated_pods", gauge, nil,
 			"Pods of this node to which a NetworkPolicy or a ClusterNetworkPolicy applies in some direction.",
 			OfAgent},
@@ -170,9 +170,9 @@ func datapathMetrics() []Metric {
 		{"hairpin_openvswitch_dropped_packets_total", counter, []string{"reason"},
 			"Packets that ovs-vswitchd dropped for other reasons than a flow: lost upcalls, because a queue was " +
 				"full, and the coverage counters datapath_drop_* and drop_action_* of the userspace datapath. It " +
-				"begins anew when ovs-vswitchd starts.", OfAgent},
+				"restarts at 0 when ovs-vswitchd starts.", OfAgent},
 		{"hairpin_openvswitch_upcalls_total", counter, nil,
-			"Packets without a megaflow, which ovs-vswitchd handled. It begins anew when ovs-vswitchd starts.",
+			"Packets without a megaflow, which ovs-vswitchd handled. It restarts at 0 when ovs-vswitchd starts.",
 			OfAgent},
 		{"hairpin_openvswitch_objects", gauge, []string{"of"},
 			"Objects in the memory of ovs-vswitchd (memory/show): rules are OpenFlow flows of all bridges, udpif " +
@@ -186,7 +186,7 @@ func datapathMetrics() []Metric {
 			"0 if a daemon of Open vSwitch or OVN that the node needs has not responded for three seconds, because it " +
 				"hangs or does not run.", OfAgent},
 		{"hairpin_ovn_database_cells", gauge, []string{"database"},
-			"Values in an OVN database of the node; the size of its file and the memory of its server follow.",
+			"Values in an OVN database of the node, which determine the size of its file and the memory of its server.",
 			OfAgent},
 	}
 }

@@ -64,7 +64,7 @@ func TestVitals(t *testing.T) {
 	}
 	v.Set(time.Now(), "", "", true)
 	mux := http.NewServeMux()
-	v.Add(mux)
+	v.Register(mux)
 	for path, want := range map[string]int{"/livez": 200, "/readyz": 200, "/healthz": 503} {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
@@ -99,8 +99,8 @@ func TestLocalStates(t *testing.T) {
 	if diff := cmp.Diff(want, all, cmp.AllowUnexported(LocalState{})); diff != "" {
 		t.Error(diff)
 	}
-	if got := fmt.Sprint(problems); got != "[Service/default/xthief: spec.healthCheckNodePort: port 30001 is that "+
-		"of Service/default/web]" {
+	if got := fmt.Sprint(problems); got != "[Service/default/xthief: spec.healthCheckNodePort: port 30001 belongs "+
+		"to Service/default/web]" {
 		t.Error(got)
 	}
 }

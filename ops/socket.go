@@ -17,20 +17,20 @@ func ListenUnix(dir, name string) (net.Listener, error) {
 		return nil, fmt.Errorf("run directory: %w", err)
 	}
 	path := filepath.Join(dir, name)
-	own := path + rand.Text()[:8]
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: own})
+	temporary := path + rand.Text()[:8]
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: temporary})
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	l.SetUnlinkOnClose(false) // another process may have replaced it by then
-	if err := errors.Join(os.Chmod(own, 0o600), os.Rename(own, path)); err != nil {
-		return nil, errors.Join(fmt.Errorf("socket: %w", err), l.Close(), ignoreGone(os.Remove(own)))
+	l.SetUnlinkOnClose(false) // at that time it may be the socket of another process
+	if err := errors.Join(os.Chmod(temporary, 0o600), os.Rename(temporary, path)); err != nil {
+		return nil, errors.Join(fmt.Errorf("socket: %w", err), l.Close(), ignoreNotExist(os.Remove(temporary)))
 	}
 	return l, nil
 }
 
-// ignoreGone ignores the error of a file that does not exist.
-func ignoreGone(err error) error {
+// ignoreNotExist ignores the error of a file that does not exist.
+func ignoreNotExist(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

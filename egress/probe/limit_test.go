@@ -24,9 +24,9 @@ func TestSlowClientsGRPC(t *testing.T) {
 	}
 	s := healthServer(func() bool { return true })
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(ops.Bounded(l, 64)) }()
+	go func() { done <- s.Serve(ops.LimitListener(l, 64)) }()
 	defer func() { s.Stop(); <-done }()
-	slow := opstest.Crowd(t, l.Addr().String(), "PRI * HTTP/2.0\r\n", 256)
+	slow := opstest.SlowClients(t, l.Addr().String(), "PRI * HTTP/2.0\r\n", 256)
 	if !opstest.Closed(slow[0], 5*time.Second) {
 		t.Error("the oldest of the crowd is open")
 	}

@@ -17,7 +17,10 @@ import (
 	"hairpin/retry"
 )
 
-const healthHandshake = 5 * time.Second // of TLS and HTTP/2
+const (
+	healthHandshake = 5 * time.Second // of TLS and HTTP/2
+	maxProbers      = 4096            // open connections: each probing node keeps its own
+)
 
 // egressHealth serves probes of whether this node can have egress addresses: grpc.health.v1, for
 // every service name.
@@ -61,7 +64,7 @@ func Serve(ctx context.Context, p config.EgressProbing, log *slog.Logger, serves
 		if err == nil {
 			s := healthServer(serves, options...)
 			stop := context.AfterFunc(ctx, s.Stop)
-			err = s.Serve(ops.Bounded(l, ops.MaxProbers))
+			err = s.Serve(ops.LimitListener(l, maxProbers))
 			stop()
 		}
 		if ctx.Err() != nil {

@@ -24,13 +24,14 @@ func Dial(t *testing.T, from, to string) net.Conn {
 	return c
 }
 
-// Crowd opens connections of one client that send little and stay open, and returns them.
-func Crowd(t *testing.T, to, say string, many int) []net.Conn {
+// SlowClients opens connections that send text, and then nothing, and stay open. All are of one
+// address.
+func SlowClients(t *testing.T, to, text string, many int) []net.Conn {
 	t.Helper()
 	var all []net.Conn
 	for range many {
 		c := Dial(t, "127.0.0.66", to)
-		_, _ = io.WriteString(c, say) // it may be closed already
+		_, _ = io.WriteString(c, text) // it may be closed already
 		all = append(all, c)
 	}
 	return all

@@ -231,8 +231,8 @@ func (x *target) manyTokens(permitted string) {
 // slowClients: a client that opens many connections, without a handshake or in the middle of one,
 // loses only its own.
 func (x *target) slowClients(permitted string) {
-	silent := opstest.Crowd(x.t, x.address, "", 600)
-	hello := opstest.Crowd(x.t, x.address, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 600)
+	silent := opstest.SlowClients(x.t, x.address, "", 600)
+	hello := opstest.SlowClients(x.t, x.address, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 600)
 	begin := time.Now()
 	if code, body := x.get("127.0.3.1", "/metrics", permitted); code != 200 || time.Since(begin) > 5*time.Second {
 		x.t.Errorf("beside %d connections: %d %s after %s", len(silent)+len(hello), code, body, time.Since(begin))

@@ -3,18 +3,10 @@ package ops
 import (
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
-	"math/big"
 	"net/http"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -26,27 +18,26 @@ type Reviewer interface {
 	MayGet(ctx context.Context, token, path string) (valid, allowed bool, err error)
 }
 
-// Limits of Authorized. Any client that reaches the port can send tokens, and each new one costs
+// Limits of authorized. Any client that reaches the port can send tokens, and each new one costs
 // the API server two requests.
 const (
 	allowedFor     = time.Minute      // a permission holds without another review
-	deniedFor      = 10 * time.Second // so does its lack
+	deniedFor      = 10 * time.Second // a denial holds without another review
 	unreachableFor = 10 * time.Minute // a permission holds while the API server does not answer
-	maxTokens      = 1024             // remembered
-	maxReviewed    = 4096             // whose reviews are counted
-	clientPace     = time.Second      // between two reviews for one client
+	maxTokens      = 1024             // verdicts that are kept
+	maxBudgets     = 4096             // clients with a budget that is kept
+	clientInterval = time.Second      // between two reviews for one client
 	clientBurst    = 5
 	maxReviews     = 4 // at the same time, of all clients
 )
 
-// Authorized serves next to clients that may get the path of the request, as kube-rbac-proxy does.
-// A TokenReview returns the user of the bearer token, and a SubjectAccessReview the user's
-// permission.
-type Authorized struct {
+// authorized serves next to clients with a permission. A TokenReview returns the user of the bearer
+// token, and a SubjectAccessReview the user's permission.
+type authorized struct {
 	next     http.Handler
 	reviewer Reviewer
 	reviews  chan struct{}
-	pages    string // the path to review in place of the request's; see NewAuthorizedPages
+	path     string // to review in place of the request's, for pages; else empty
 
 	mu      sync.Mutex
 	tokens  map[[sha256.Size]byte]verdict
@@ -65,24 +56,23 @@ type budget struct {
 	at   time.Time // when left was updated
 }
 
-// NewAuthorized returns an Authorized for next.
-func NewAuthorized(next http.Handler, r Reviewer) *Authorized {
-	return &Authorized{next: next, reviewer: r, reviews: make(chan struct{}, maxReviews),
-		tokens: map[[sha256.Size]byte]verdict{}, clients: map[netip.Addr]budget{}}
+// NewAuthorized returns a handler that serves next to clients that may get the path of the request,
+// as kube-rbac-proxy does.
+func NewAuthorized(next http.Handler, r Reviewer) http.Handler {
+	return NewAuthorizedPages(next, r, "")
 }
 
 // NewAuthorizedPages serves pages to clients that may get path, whatever page they request. A
 // browser sends the token as the password of HTTP's basic authentication; the name of the user is
 // ignored.
-func NewAuthorizedPages(next http.Handler, r Reviewer, path string) *Authorized {
-	a := NewAuthorized(next, r)
-	a.pages = path
-	return a
+func NewAuthorizedPages(next http.Handler, r Reviewer, path string) http.Handler {
+	return &authorized{next: next, reviewer: r, reviews: make(chan struct{}, maxReviews), path: path,
+		tokens: map[[sha256.Size]byte]verdict{}, clients: map[netip.Addr]budget{}}
 }
 
 // token returns the token of a request, or an empty string.
-func (a *Authorized) token(q *http.Request) string {
-	if _, password, ok := q.BasicAuth(); ok && a.pages != "" {
+func (a *authorized) token(q *http.Request) string {
+	if _, password, ok := q.BasicAuth(); ok && a.path != "" {
 		return strings.TrimSpace(password)
 	}
 	token, _ := strings.CutPrefix(q.Header.Get("Authorization"), "Bearer ")
@@ -93,8 +83,8 @@ func (a *Authorized) token(q *http.Request) string {
 }
 
 // challenge answers 401, with the schemes by which a client can authenticate.
-func (a *Authorized) challenge(w http.ResponseWriter, why string) {
-	if a.pages != "" {
+func (a *authorized) challenge(w http.ResponseWriter, why string) {
+	if a.path != "" {
 		w.Header().Add("WWW-Authenticate", `Basic realm="Hairpin: any user, a token of Kubernetes as the password"`)
 	}
 	w.Header().Add("WWW-Authenticate", "Bearer")
@@ -103,8 +93,8 @@ func (a *Authorized) challenge(w http.ResponseWriter, why string) {
 
 // ServeHTTP answers 401 without a valid token, 403 without the permission, 429 to a client that
 // sends too many tokens, and 503 while the API server does not answer.
-func (a *Authorized) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	token, path := a.token(q), cmp.Or(a.pages, q.URL.Path)
+func (a *authorized) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	token, path := a.token(q), cmp.Or(a.path, q.URL.Path)
 	if token == "" {
 		a.challenge(w, "a bearer token is needed")
 		return
@@ -133,7 +123,7 @@ func clientOf(q *http.Request) netip.Addr {
 
 // review returns the verdict about a token, from memory if it is recent. With an error it returns
 // the status code.
-func (a *Authorized) review(ctx context.Context, now time.Time, client netip.Addr, token, path string) (verdict, int,
+func (a *authorized) review(ctx context.Context, now time.Time, client netip.Addr, token, path string) (verdict, int,
 	error) {
 	key := sha256.Sum256([]byte(path + "\x00" + token))
 	a.mu.Lock()
@@ -142,9 +132,9 @@ func (a *Authorized) review(ctx context.Context, now time.Time, client netip.Add
 		a.mu.Unlock()
 		return v, 0, nil
 	}
-	spent := !v.allowed && !a.spend(now, client) // a client with a permission has no limit
+	exhausted := !v.allowed && !a.spend(now, client) // a client with a permission has no limit
 	a.mu.Unlock()
-	if spent {
+	if exhausted {
 		return v, http.StatusTooManyRequests, fmt.Errorf("too many tokens of %s", client)
 	}
 	select {
@@ -181,15 +171,15 @@ func (v verdict) fresh(now time.Time) bool {
 }
 
 // spend takes a review from the budget of a client, and reports whether there was one.
-func (a *Authorized) spend(now time.Time, client netip.Addr) bool {
+func (a *authorized) spend(now time.Time, client netip.Addr) bool {
 	b, known := a.clients[client]
 	if !known {
-		if len(a.clients) >= maxReviewed {
+		if len(a.clients) >= maxBudgets {
 			a.forgetClients(now)
 		}
 		b = budget{clientBurst, now}
 	}
-	if more := int(now.Sub(b.at) / clientPace); more > 0 {
+	if more := int(now.Sub(b.at) / clientInterval); more > 0 {
 		b.left, b.at = min(clientBurst, b.left+more), now
 	}
 	if b.left == 0 {
@@ -202,20 +192,20 @@ func (a *Authorized) spend(now time.Time, client netip.Addr) bool {
 }
 
 // forgetClients forgets clients whose budget is full again, or all if there are still too many.
-func (a *Authorized) forgetClients(now time.Time) {
+func (a *authorized) forgetClients(now time.Time) {
 	for c, b := range a.clients {
-		if now.Sub(b.at) >= clientBurst*clientPace {
+		if now.Sub(b.at) >= clientBurst*clientInterval {
 			delete(a.clients, c)
 		}
 	}
-	if len(a.clients) >= maxReviewed {
+	if len(a.clients) >= maxBudgets {
 		clear(a.clients)
 	}
 }
 
 // forgetTokens forgets verdicts that are too old. If there are still too many, it forgets those
 // without a permission, and then all.
-func (a *Authorized) forgetTokens(now time.Time) {
+func (a *authorized) forgetTokens(now time.Time) {
 	for k, v := range a.tokens {
 		if !v.fresh(now) && !(v.allowed && now.Sub(v.at) < unreachableFor) {
 			delete(a.tokens, k)
@@ -232,82 +222,4 @@ func (a *Authorized) forgetTokens(now time.Time) {
 	if len(a.tokens) >= maxTokens {
 		clear(a.tokens)
 	}
-}
-
-// selfSignedFor is how long a self-signed certificate is valid. It is replaced after half of that
-// time.
-const selfSignedFor = 365 * 24 * time.Hour
-
-// certificate is the certificate of a TLS server: from files, which may be renewed at any time, or
-// made in memory.
-type certificate struct {
-	file, key string // empty: made in memory
-
-	mu      sync.Mutex
-	current *tls.Certificate
-	made    time.Time // of the file, or when it was made in memory
-}
-
-// ServerTLS returns the configuration of a TLS server with a certificate from PEM files, or,
-// without files, one that it signs itself.
-func ServerTLS(file, key string) *tls.Config {
-	c := &certificate{file: file, key: key}
-	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.get(time.Now()) }}
-}
-
-func (c *certificate) get(now time.Time) (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.file == "" {
-		if c.current != nil && now.Sub(c.made) < selfSignedFor/2 {
-			return c.current, nil
-		}
-		made, err := selfSigned(now)
-		if err != nil {
-			return nil, fmt.Errorf("make a certificate: %w", err)
-		}
-		c.current, c.made = made, now
-		return made, nil
-	}
-	info, err := os.Stat(c.file)
-	if err == nil && c.current != nil && info.ModTime().Equal(c.made) {
-		return c.current, nil
-	}
-	read, failed := tls.LoadX509KeyPair(c.file, c.key)
-	if failed != nil {
-		if c.current != nil { // the files are being replaced
-			return c.current, nil
-		}
-		return nil, fmt.Errorf("certificate of the TLS server: %w", failed)
-	}
-	c.current = &read
-	if err == nil {
-		c.made = info.ModTime()
-	}
-	return c.current, nil
-}
-
-func selfSigned(now time.Time) (*tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, err
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return nil, err
-	}
-	t := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "hairpin on " + host},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(selfSignedFor), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, DNSNames: []string{host},
-		BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
-	if err != nil {
-		return nil, err
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
