@@ -149,7 +149,12 @@ func (w *world) clash(ctx context.Context, x clash, protocol string, f family, p
 		}
 	}
 	for i, conn := range conns {
-		if err := w.echo(conn, fmt.Appendf(nil, "member %d of %d", i, len(conns))); err != nil {
+		message := fmt.Appendf(nil, "member %d of %d", i, len(conns))
+		err := w.echo(conn, message)
+		for n := 1; n < 3 && err != nil && protocol == "udp"; n++ {
+			err = w.echo(conn, message)
+		}
+		if err != nil {
 			return "", fmt.Errorf("member %d, later: %w", i, err)
 		}
 	}
