@@ -31,7 +31,7 @@ const (
 	contestFor = 10 * time.Second
 )
 
-// UplinkConfig returns what the configuration says of the uplink.
+// UplinkConfig returns the configuration of the move.
 func UplinkConfig(c config.Config) uplink.Config {
 	g := c.Cluster.Gateway
 	return uplink.Config{
@@ -57,7 +57,7 @@ func (sc *Scanner) adopt(ctx context.Context) (moved bool) {
 		err = nil
 	}
 	if err != nil && errorText(err) != errorText(sc.uplink.err) {
-		sc.log.Warn("uplink", "error", err)
+		sc.log.Warn("move the uplink into the gateway bridge", "error", err)
 	}
 	now := time.Now()
 	was := sc.uplink.contested(now)
@@ -67,7 +67,7 @@ func (sc *Scanner) adopt(ctx context.Context) (moved bool) {
 		sc.log.Warn("another program keeps restoring on the uplink what was moved to the bridge", "did", did)
 	case !is:
 		for _, what := range did {
-			sc.log.Info("uplink", "did", what)
+			sc.log.Info("moved the uplink into the gateway bridge", "did", what)
 		}
 	}
 	sc.Report.Store(nil)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -14,16 +13,15 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/nft"
 	"hairpin/hostnet/uplink"
 	"hairpin/netdev"
 	"hairpin/ovsdb"
 	"hairpin/retry"
 )
 
-// Mode detached needs no preparation. This file makes its gateway bridge, without an uplink. On the
-// userspace datapath it also makes the path of tunnels between Open vSwitch and the host
-// (plan/gateway/encap.go).
+// Mode detached needs no preparation by the administrator. This file makes its gateway bridge,
+// without an uplink. On the userspace datapath it also makes the path of tunnels between Open
+// vSwitch and the host (plan/gateway/encap.go).
 
 // Keys of external_ids that say for what the agent made a bridge.
 const (
@@ -31,10 +29,16 @@ const (
 	keyNodeLocal = "hairpin-node-local"
 )
 
-// detachOrAttach makes the bridges and links of mode detached, or removes them in another mode. If
-// the uplink was in the gateway bridge, the uplink gets the machine's network back first. After a
+// modeState is the result of the last change for the gateway mode.
+type modeState struct {
+	err  error
+	wait retry.Backoff
+}
+
+// applyMode makes the bridges and links of mode detached, or removes them in another mode. If the
+// uplink was in the gateway bridge, the uplink gets the machine's network back first. After a
 // failure it does nothing until the next attempt is due.
-func (sc *Scanner) detachOrAttach(ctx context.Context) {
+func (sc *Scanner) applyMode(ctx context.Context) {
 	if sc.mode.err != nil && !sc.mode.wait.Due(time.Now()) {
 		return
 	}
@@ -47,18 +51,19 @@ func (sc *Scanner) detachOrAttach(ctx context.Context) {
 			did, err = uplink.GiveBack(ctx, sc.ovs, UplinkConfig(sc.config))
 		}
 		if err == nil {
-			err = sc.detach(ctx)
+			err = sc.makeDetached(ctx)
 		}
 	} else {
 		did, err = removeDetached(ctx, sc.ovs)
 	}
 	if err == nil {
 		var more []string
-		more, err = sc.nodeLocal(ctx)
+		more, err = sc.applyNodeLocal(ctx)
 		did = append(did, more...)
 	}
+	log := sc.log.With("mode", sc.config.Cluster.Gateway.Mode)
 	for _, what := range did {
-		sc.log.Info("gateway mode", "mode", sc.config.Cluster.Gateway.Mode, "did", what)
+		log.Info("changed bridges for the gateway mode", "did", what)
 	}
 	was := sc.mode.err
 	sc.mode.err = err
@@ -67,80 +72,9 @@ func (sc *Scanner) detachOrAttach(ctx context.Context) {
 		return
 	}
 	if errorText(err) != errorText(was) {
-		sc.log.Warn("gateway mode", "mode", sc.config.Cluster.Gateway.Mode, "error", err)
+		log.Warn("change bridges for the gateway mode", "error", err)
 	}
 	sc.mode.wait.Failed(time.Now())
-}
-
-// modeState is the result of the last change for the gateway mode.
-type modeState struct {
-	err  error
-	wait retry.Backoff
-}
-
-const (
-	takeOverWait = 30 * time.Second // limits the wait for Open vSwitch
-	takeOverTime = 20 * time.Second // limits the take-over, which probes gateways
-)
-
-// TakeOver returns the network of another program's gateway bridge to its device, if the
-// administrator wants that. It runs before anything else on the node, so that nothing misses its
-// changes. A take-over that failed and was undone is reported, and not retried by this agent.
-func (sc *Scanner) TakeOver(ctx context.Context) {
-	if !sc.config.Process.TakeOver || cluster.ModeNamed(sc.config.Cluster.Gateway.Mode).Uplink {
-		return
-	}
-	did, err := sc.takeOver(ctx)
-	for _, what := range did {
-		sc.log.Info("take-over of the gateway bridge", "did", what)
-	}
-	if err != nil {
-		sc.log.Warn("take-over of the gateway bridge", "error", err)
-	}
-	sc.takeOverErr = err
-}
-
-func (sc *Scanner) takeOver(ctx context.Context) (did []string, err error) {
-	limited, cancel := context.WithTimeout(ctx, takeOverWait)
-	defer cancel()
-	if err := sc.ovs.WaitSynced(limited); err != nil {
-		return nil, err
-	}
-	f, err := uplink.FindForeign(sc.ovs, UplinkConfig(sc.config))
-	switch {
-	case err != nil || f == nil:
-		return nil, err
-	case f.Refusal == nil && f.NetworkManager:
-		return nil,
-			errors.New("NetworkManager made it and would make it again: run `hairpin preflight --fix` on the node")
-	}
-	if err := sc.removeBlock(ctx); err != nil {
-		return nil, err
-	}
-	// the end of ctx does not interrupt it
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), takeOverTime)
-	defer stop()
-	return f.Return(ctx)
-}
-
-// unblockUplink removes the nft chain that blocks the uplink for the kernel on the userspace
-// datapath, before the uplink gets the machine's network back.
-func (sc *Scanner) unblockUplink(ctx context.Context) error {
-	if len(uplink.Uplinks(sc.ovs.View())) == 0 {
-		return nil
-	}
-	return sc.removeBlock(ctx)
-}
-
-// removeBlock removes all nft chains of the family netdev: the one that blocks the uplink.
-func (sc *Scanner) removeBlock(ctx context.Context) error {
-	have, err := sc.nft.Read(ctx)
-	if err != nil {
-		return fmt.Errorf("nft: %w", err)
-	}
-	want := maps.Clone(have)
-	delete(want, nft.Netdev)
-	return sc.nft.Apply(ctx, nft.Diff(want, have))
 }
 
 // LeaveDetached undoes mode detached on a node that Hairpin leaves, and returns what it did. The
@@ -205,35 +139,6 @@ func addAdvertised(name string, config cluster.Config) (did []string, err error)
 	return did, nil
 }
 
-// nodeLocal makes the bridge of the distributed gateway port's network, or removes it. The removal
-// is last: before it, the agent removes the host's port, when nothing uses that port any more.
-func (sc *Scanner) nodeLocal(ctx context.Context) (did []string, err error) {
-	v := sc.ovs.View()
-	if !sc.config.Cluster.DistributedPort() {
-		if ovsdb.Find(v, func(p *ovsdb.Port) bool {
-			return p.Name == claims.LocalPort && p.ExternalIDs[claims.KeyOwner] != ""
-		}) != nil {
-			return nil, nil
-		}
-		return removeBridges(ctx, sc.ovs, keyNodeLocal)
-	}
-	b := newBridge{name: claims.LocalBridge, key: keyNodeLocal}
-	ops := b.ops(v, uplink.DatapathType(v), sc.node)
-	if len(ops) == 0 {
-		return nil, nil
-	}
-	if _, err := sc.ovs.Transact(ctx, ops...); err != nil {
-		return nil, fmt.Errorf("make bridge %s: %w", b.name, err)
-	}
-	return []string{"ovs-vsctl add-br " + b.name}, nil
-}
-
-// LeaveNodeLocal removes the bridge of the distributed gateway port's network from a node that
-// Hairpin leaves, and returns what it did.
-func LeaveNodeLocal(ctx context.Context, ovs *ovsdb.Client) (did []string, err error) {
-	return removeBridges(ctx, ovs, keyNodeLocal)
-}
-
 // removeDetached removes bridges and links that were made for mode detached, and returns what it
 // removed.
 func removeDetached(ctx context.Context, ovs *ovsdb.Client) (did []string, err error) {
@@ -269,8 +174,8 @@ func removeBridges(ctx context.Context, ovs *ovsdb.Client, key string) (did []st
 	return did, nil
 }
 
-// detach makes the missing bridges and links of mode detached.
-func (sc *Scanner) detach(ctx context.Context) error {
+// makeDetached makes the missing bridges and links of mode detached.
+func (sc *Scanner) makeDetached(ctx context.Context) error {
 	v := sc.ovs.View()
 	g := &sc.config.Cluster.Gateway
 	if len(g.Advertise) == 0 {

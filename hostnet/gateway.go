@@ -16,6 +16,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/cluster/annotation"
 	"hairpin/hostnet/restore"
+	"hairpin/hostnet/uplink"
 	"hairpin/netdev"
 	"hairpin/ovsdb"
 )
@@ -58,7 +59,7 @@ func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found,
 	mode := cluster.ModeNamed(config.Gateway.Mode)
 	g := cluster.Gateway{
 		Mode: config.Gateway.Mode, Bridge: name, Uplink: uplinkOf(v, bridge),
-		Userspace: bridge.DatapathType == "netdev",
+		Userspace: bridge.DatapathType == uplink.UserspaceDatapath,
 		Redirect:  config.Gateway.NodePortPath == cluster.PathRedirect, NodeLocal: config.DistributedPort(),
 		OpenFlow: config.ServiceEngine == cluster.EngineOpenFlow,
 	}
@@ -227,7 +228,8 @@ func nextHops(link int, config cluster.Config) ([]netip.Addr, error) {
 	return hops, nil
 }
 
-// defaultHops returns the next hops through a link of a default route; none of another route.
+// defaultHops returns the next hops of a default route through a link. For another route it returns
+// none.
 func defaultHops(r *netlink.Route, link int) (hops []netip.Addr) {
 	if r.Dst != nil {
 		if ones, _ := r.Dst.Mask.Size(); ones != 0 {
@@ -237,7 +239,7 @@ func defaultHops(r *netlink.Route, link int) (hops []netip.Addr) {
 	return hopsBy(r, link)
 }
 
-// hopsBy returns the next hops through a link of a route.
+// hopsBy returns the next hops of a route through a link.
 func hopsBy(r *netlink.Route, link int) (hops []netip.Addr) {
 	for _, hop := range append([]*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw}}, r.MultiPath...) {
 		if gw, ok := netip.AddrFromSlice(hop.Gw); ok && (link == anyLink || hop.LinkIndex == link) {
@@ -280,8 +282,8 @@ func withLost(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) clu
 	return g
 }
 
-// addLastMACs fills in the last known MACs of next hops whose MACs the kernel does not know now,
-// and leaves out those without one.
+// addLastMACs fills in the last known MAC of each next hop that the kernel has no MAC for. It
+// leaves out next hops without one.
 func addLastMACs(g *cluster.Gateway, last map[netip.Addr]cluster.MAC) {
 	if g.NextHopMACs == nil {
 		return

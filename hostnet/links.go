@@ -91,8 +91,8 @@ func addRoutes(links []cluster.HostLink) error {
 	return nil
 }
 
-// hostRoute converts a route by a link. It is not ok for Hairpin's routes, and for those that do
-// not lead to other machines.
+// hostRoute converts a route through a link. It is not ok for Hairpin's routes, and for those that
+// do not lead to other machines.
 func hostRoute(r *netlink.Route, link int) (x cluster.HostRoute, ok bool) {
 	gw, index := r.Gw, r.LinkIndex
 	for _, hop := range r.MultiPath {

@@ -64,7 +64,7 @@ func (l *Local) Apply(s *cluster.Snapshot, found Found, pods []*cluster.Pod) *cl
 // sorted already.
 func (l *Local) allPods(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod {
 	others := slices.DeleteFunc(slices.Clone(s.Pods), func(p *cluster.Pod) bool { return p.Node == l.node })
-	own := l.withObjects(s, pods)
+	own := l.addObjects(s, pods)
 	slices.SortFunc(own, (*cluster.Pod).Compare)
 	list := make([]*cluster.Pod, 0, len(others)+len(own))
 	for _, p := range own {
@@ -89,11 +89,11 @@ func (l *Local) objectOf(s *cluster.Snapshot, p *cluster.Pod) *cluster.Pod {
 
 func comparePod(p *cluster.Pod, o cluster.Owner) int { return p.Owner.Compare(o) }
 
-// withObjects adds to own pods the labels, named ports and extra addresses of their objects. While
-// these stay the same, the pointer does, too. A pod whose object was deleted keeps its labels and
-// ports: policies apply to it until its interface is removed. A pod whose object was never known is
-// Unread.
-func (l *Local) withObjects(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod {
+// addObjects adds to own pods the labels, named ports and extra addresses of their objects. While
+// these stay the same, the pointer does, too. A pod keeps its labels and ports after its object was
+// deleted: policies apply to it until its interface is removed. A pod is Unread until its object is
+// known.
+func (l *Local) addObjects(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod {
 	list, next := make([]*cluster.Pod, 0, len(pods)), make(map[*cluster.Pod]*cluster.Pod, len(pods))
 	objects := make(map[podKey]*cluster.Pod, len(pods))
 	for _, p := range pods {

@@ -67,7 +67,7 @@ type portUses map[cluster.HostPort]*portUse
 type portUse struct {
 	pod   cluster.Owner
 	last  time.Time // when a poll last found it
-	polls int       // that found it in a row; 0: the last poll did not find it
+	polls int       // number of polls that found it, in a row; 0: the last poll did not find it
 	// ephemeral means that every poll found a UDP socket at an ephemeral port.
 	ephemeral bool
 }

@@ -46,9 +46,9 @@ func (p *Publisher) Publish(f Found, base *cluster.Node) {
 	same := p.next != nil && reflect.DeepEqual(*p.next, f)
 	p.next = &f
 	p.mu.Unlock()
-	read := base != p.base
+	newBase := base != p.base
 	p.base = base
-	if same && (!read || p.annotate == nil || isPublished(base, f)) {
+	if same && (!newBase || p.annotate == nil || isPublished(base, f)) {
 		return
 	}
 	p.wake.Notify()
@@ -66,7 +66,7 @@ func isPublished(n *cluster.Node, f Found) bool {
 
 // annotations returns the annotations for other nodes. It leaves out addresses that are valid on
 // this node only: agents and controllers of earlier releases report each as a problem. Before the
-// first look at the host's sockets, the annotation of an earlier agent stays: the first look reads
+// first poll of the host's sockets, the annotation of an earlier agent stays: the first poll reads
 // from it which ports are held.
 func annotations(f Found) map[string]string {
 	shared := slices.DeleteFunc(slices.Clone(f.addresses),
@@ -128,7 +128,7 @@ func (p *Publisher) recordGateway(ctx context.Context, g cluster.Gateway) error 
 	gateway, bridge := annotation.FormatGateway(g), ovsdb.BridgeNamed(p.ovs.View(), g.Bridge)
 	switch {
 	case bridge == nil:
-		return fmt.Errorf("bridge %s is gone", g.Bridge)
+		return fmt.Errorf("there is no bridge %s any more", g.Bridge)
 	case bridge.ExternalIDs[keyGateway] == gateway:
 		return nil
 	}

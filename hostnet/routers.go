@@ -56,7 +56,7 @@ func discoverRouters(g *cluster.Gateway, link int) error {
 	return nil
 }
 
-// addTargets adds the next hops of a route by a link, or its network if it has no next hop.
+// addTargets adds the next hops of a route through a link, or its network if it has no next hop.
 func addTargets(g *cluster.Gateway, r *netlink.Route, link int) {
 	hops := hopsBy(r, link)
 	for _, a := range hops {
@@ -126,6 +126,6 @@ func (sc *Scanner) relevant(m syscall.NetlinkMessage) bool {
 		return false
 	}
 	a, mac := neighborOf(n)
-	was, router := r.macs[a]
-	return router && mac != cluster.MAC{} && mac != was
+	old, router := r.macs[a]
+	return router && mac != cluster.MAC{} && mac != old
 }

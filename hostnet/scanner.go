@@ -42,7 +42,7 @@ type Scanner struct {
 	// takeOverErr is why another program's bridge still has the machine's network.
 	takeOverErr error
 
-	AfterScan func() // called after each scan; may be nil
+	AfterScan func() // called after each successful scan; may be nil
 	// MayRecord reports whether the network may be recorded on the bridge's row; nil if it always
 	// may be.
 	MayRecord func() bool
@@ -83,9 +83,7 @@ func NewScanner(node string, c config.Config, ovs *ovsdb.Client, nft apply.Targe
 }
 
 // Request requests a scan, now or when the pause is over.
-func (sc *Scanner) Request() {
-	sc.wake.Notify()
-}
+func (sc *Scanner) Request() { sc.wake.Notify() }
 
 // RequestNow requests a scan without a pause, and its result even if nothing has changed.
 func (sc *Scanner) RequestNow() {
@@ -165,7 +163,7 @@ func (sc *Scanner) scan(ctx context.Context) (s Scan, ok bool) {
 		return s, false
 	}
 	s.Begin = time.Now()
-	sc.detachOrAttach(ctx)
+	sc.applyMode(ctx)
 	s.Moved = sc.adopt(ctx)
 	s.UplinkErr, s.Contested = cmp.Or(sc.uplink.err, sc.takeOverErr), sc.uplink.contested(s.Begin)
 	s.ModeErr = sc.mode.err

@@ -18,7 +18,7 @@ func (sc *Scanner) Watch(ctx context.Context) {
 
 // notices returns the notifications that the Scanner subscribes to.
 func (sc *Scanner) notices() notice.Config {
-	bridge, prefixes := sc.config.Cluster.Gateway.Interface, sc.prefixes()
+	bridge, prefixes := sc.config.Cluster.Gateway.Interface, sc.ownPrefixes()
 	return notice.Config{
 		Protocol: unix.NETLINK_ROUTE,
 		Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE,
@@ -41,7 +41,7 @@ func watch(ctx context.Context, config notice.Config, changed func(), log *slog.
 			break
 		}
 		if backoff.Pause() == 0 {
-			log.Warn("host changes may be noticed late", "error", err)
+			log.Warn("subscribe to changes of the host; until then they are noticed late", "error", err)
 		}
 		backoff.Sleep(ctx)
 		if ctx.Err() != nil {

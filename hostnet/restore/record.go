@@ -51,7 +51,7 @@ type Entry struct {
 }
 
 // maxEntries limits the routes of a Record. A machine that has more on the gateway bridge runs a
-// routing protocol, whose daemon restores its routes itself. Then only the default routes are
+// daemon of a routing protocol, which restores its routes itself. Then only the default routes are
 // recorded.
 const maxEntries = 100
 
@@ -69,8 +69,8 @@ func DeviceOf(l netlink.Link) Device {
 // SameMachine reports whether both devices are of one boot of one machine.
 func (d Device) SameMachine(e Device) bool { return d.Boot == e.Boot && d.Boot != "" }
 
-// now returns the seconds since the boot.
-func now() int64 {
+// bootTime returns the seconds since the boot.
+func bootTime() int64 {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
 		return 0
@@ -78,19 +78,19 @@ func now() int64 {
 	return t.Sec
 }
 
-// Of records the network of a link in the caller's network namespace. Addresses in excluded
+// Read reads the network of a link in the caller's network namespace. Addresses in excluded
 // prefixes, and routes to or by them, are not the machine's.
-func Of(l netlink.Link, exclude []netip.Prefix) (Record, error) {
+func Read(l netlink.Link, exclude []netip.Prefix) (Record, error) {
 	r := Record{Device: DeviceOf(l), AcceptRA: acceptRA(l.Attrs().Name)}
-	k, err := open()
+	c, err := open()
 	if err != nil {
 		return r, err
 	}
-	defer k.Close()
-	if r.Addresses, err = k.addresses(l, exclude); err != nil {
+	defer c.close()
+	if r.Addresses, err = c.addresses(l, exclude); err != nil {
 		return r, fmt.Errorf("addresses of %s: %w", l.Attrs().Name, err)
 	}
-	if r.Routes, err = k.routes(l, exclude); err != nil {
+	if r.Routes, err = c.routes(l, exclude); err != nil {
 		return r, fmt.Errorf("routes of %s: %w", l.Attrs().Name, err)
 	}
 	return r, nil
@@ -163,7 +163,7 @@ func (r *Record) Update(m syscall.NetlinkMessage, exclude []netip.Prefix) {
 			r.Addresses = updated(r.Addresses, e, sameAddress, m.Header.Type == unix.RTM_NEWADDR)
 		}
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		if e, ok := routeBy(m.Data, r.Index, exclude); ok {
+		if e, ok := routeThrough(m.Data, r.Index, exclude); ok {
 			r.Routes = updated(r.Routes, e, sameRoute, m.Header.Type == unix.RTM_NEWROUTE)
 		}
 	}
@@ -188,19 +188,19 @@ func isIPv4(e Entry) bool { return e.Message[0] == unix.AF_INET }
 // Prefixes lists the addresses that have not expired.
 func (r *Record) Prefixes() (list []netip.Prefix) {
 	for _, e := range r.Addresses {
-		if p, _ := e.prefix(); p.IsValid() && !e.expired(now()) {
+		if p, _ := e.prefix(); p.IsValid() && !e.expired(bootTime()) {
 			list = append(list, p)
 		}
 	}
 	return list
 }
 
-// NextHops lists the gateways by the device of the best default route of each family.
+// NextHops lists the gateways, through the device, of the best default route of each family.
 func (r *Record) NextHops() (list []netip.Addr) {
 	best := map[bool]uint32{}
 	for _, e := range r.Routes {
 		x := parseRoute(e.Message)
-		if x.to.Bits() != 0 || x.table != unix.RT_TABLE_MAIN || e.expired(now()) {
+		if x.to.Bits() != 0 || x.table != unix.RT_TABLE_MAIN || e.expired(bootTime()) {
 			continue
 		}
 		v6 := x.to.Addr().Is6()
@@ -221,16 +221,16 @@ const never = int64(0)
 
 func (e *Entry) expired(now int64) bool { return e.Until != never && e.Until <= now }
 
-// kernel is a netlink connection to the kernel.
-type kernel struct{ socket *nl.SocketHandle }
+// connection is a netlink connection to the kernel.
+type connection struct{ socket *nl.SocketHandle }
 
-func open() (*kernel, error) {
+func open() (*connection, error) {
 	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
-	// Strict checks make the kernel filter what it lists: there may be a million routes by other
-	// links.
+	// Strict checks make the kernel filter what it lists: there may be a million routes through
+	// other links.
 	err = unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
 	if err == nil {
 		err = s.SetReceiveTimeout(&unix.Timeval{Sec: 5})
@@ -239,24 +239,24 @@ func open() (*kernel, error) {
 		s.Close()
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
-	return &kernel{&nl.SocketHandle{Socket: s}}, nil
+	return &connection{&nl.SocketHandle{Socket: s}}, nil
 }
 
-func (k *kernel) Close() { k.socket.Close() }
+func (c *connection) close() { c.socket.Close() }
 
-func (k *kernel) execute(kind, flags int, data ...nl.NetlinkRequestData) ([][]byte, error) {
+func (c *connection) execute(kind, flags int, data ...nl.NetlinkRequestData) ([][]byte, error) {
 	req := nl.NewNetlinkRequest(kind, flags)
-	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: k.socket}
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: c.socket}
 	for _, d := range data {
 		req.AddData(d)
 	}
 	return req.Execute(unix.NETLINK_ROUTE, 0)
 }
 
-func (k *kernel) addresses(l netlink.Link, exclude []netip.Prefix) (list []Entry, err error) {
+func (c *connection) addresses(l netlink.Link, exclude []netip.Prefix) (list []Entry, err error) {
 	head := nl.NewIfAddrmsg(unix.AF_UNSPEC)
 	head.Index = uint32(l.Attrs().Index)
-	raw, err := netdev.List(func() ([][]byte, error) { return k.execute(unix.RTM_GETADDR, unix.NLM_F_DUMP, head) })
+	raw, err := netdev.List(func() ([][]byte, error) { return c.execute(unix.RTM_GETADDR, unix.NLM_F_DUMP, head) })
 	if err != nil {
 		return nil, err
 	}
@@ -286,35 +286,35 @@ func address(b []byte, link int, exclude []netip.Prefix) (e Entry, ok bool) {
 		within(exclude, ip) {
 		return e, false
 	}
-	e.lifetimes(now())
+	e.lifetimes(bootTime())
 	return e, true
 }
 
-// routeBy parses a message about a route by a link; not ok if it is not the machine's.
-func routeBy(b []byte, link int, exclude []netip.Prefix) (e Entry, ok bool) {
+// routeThrough parses a message about a route through a link; not ok if it is not the machine's.
+func routeThrough(b []byte, link int, exclude []netip.Prefix) (e Entry, ok bool) {
 	x := parseRoute(b)
 	if !x.ownedByMachine(exclude) || !x.uses(link) {
 		return e, false
 	}
 	e.Message = bytes.Clone(b)
 	if x.expires != 0 {
-		e.Until = now() + (x.expires+ticks-1)/ticks
+		e.Until = bootTime() + (x.expires+ticks-1)/ticks
 	}
 	return e, true
 }
 
-func (k *kernel) routes(l netlink.Link, exclude []netip.Prefix) (list []Entry, err error) {
+func (c *connection) routes(l netlink.Link, exclude []netip.Prefix) (list []Entry, err error) {
 	by := nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(l.Attrs().Index)))
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		head := &nl.RtMsg{RtMsg: unix.RtMsg{Family: family}}
 		raw, err := netdev.List(func() ([][]byte, error) {
-			return k.execute(unix.RTM_GETROUTE, unix.NLM_F_DUMP, head, by)
+			return c.execute(unix.RTM_GETROUTE, unix.NLM_F_DUMP, head, by)
 		})
 		if err != nil {
 			return nil, err
 		}
 		for _, b := range raw {
-			if e, ok := routeBy(b, l.Attrs().Index, exclude); ok {
+			if e, ok := routeThrough(b, l.Attrs().Index, exclude); ok {
 				list = append(list, e)
 			}
 		}

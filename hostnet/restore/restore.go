@@ -22,11 +22,11 @@ import (
 // commands of ip(8). The link replaces the Record's device. An error does not stop the other steps.
 // An address that another link has now stays there.
 func (r *Record) Restore(l netlink.Link) (did []string, err error) {
-	k, err := open()
+	c, err := open()
 	if err != nil {
 		return nil, err
 	}
-	defer k.Close()
+	defer c.close()
 	name := l.Attrs().Name
 	var errs []error
 	try := func(text string, err error) {
@@ -49,14 +49,14 @@ func (r *Record) Restore(l netlink.Link) (did []string, err error) {
 	if err != nil {
 		return did, err
 	}
-	begin := now()
+	begin := bootTime()
 	for _, e := range r.Addresses {
 		p, _ := e.prefix()
 		if !p.IsValid() || e.expired(begin) || used[p.Addr()] {
 			continue
 		}
 		try(fmt.Sprintf("ip address add %s dev %s", p, name),
-			k.add(unix.RTM_NEWADDR, payload(e.addressRequest(l.Attrs().Index, begin))))
+			c.add(unix.RTM_NEWADDR, payload(e.addressRequest(l.Attrs().Index, begin))))
 	}
 	for _, e := range r.Routes {
 		if e.expired(begin) {
@@ -65,7 +65,7 @@ func (r *Record) Restore(l netlink.Link) (did []string, err error) {
 		e.avoidKernelMetric(name)
 		to := parseRoute(e.Message).to
 		try(fmt.Sprintf("ip route add %s dev %s", to, name),
-			k.add(unix.RTM_NEWROUTE, payload(e.routeRequest(r.Index, l.Attrs().Index, begin))))
+			c.add(unix.RTM_NEWROUTE, payload(e.routeRequest(r.Index, l.Attrs().Index, begin))))
 	}
 	return did, errors.Join(errs...)
 }
@@ -147,8 +147,8 @@ func metricRA(link string, to netip.Prefix) uint32 {
 }
 
 // add adds an address or a route that does not exist.
-func (k *kernel) add(kind int, request nl.NetlinkRequestData) error {
-	_, err := k.execute(kind, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, request)
+func (c *connection) add(kind int, request nl.NetlinkRequestData) error {
+	_, err := c.execute(kind, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, request)
 	return err
 }
 

@@ -67,7 +67,7 @@ func (m machine) with(do func(netlink.Link) error) {
 func (m machine) record() (r restore.Record) {
 	m.t.Helper()
 	m.with(func(l netlink.Link) error {
-		now, err := restore.Of(l, []netip.Prefix{netip.MustParsePrefix("169.254.169.0/29"),
+		now, err := restore.Read(l, []netip.Prefix{netip.MustParsePrefix("169.254.169.0/29"),
 			netip.MustParsePrefix("fd69::/125")})
 		if err == nil {
 			r, err = restore.Parse(now.String())

@@ -117,12 +117,12 @@ func (x *route) ownedByMachine(exclude []netip.Prefix) bool {
 	})
 }
 
-// uses reports whether a next hop is by a link.
+// uses reports whether a next hop is through a link.
 func (x *route) uses(link int) bool {
 	return slices.ContainsFunc(x.nexthops, func(h nexthop) bool { return h.link == link })
 }
 
-// hops returns the gateways by a link.
+// hops returns the gateways through a link.
 func (x *route) hops(link int) (list []netip.Addr) {
 	for _, h := range x.nexthops {
 		if h.link == link && h.via.IsValid() {

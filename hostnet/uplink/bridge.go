@@ -42,12 +42,7 @@ func (m *machine) makeBridge(ctx context.Context) (string, error) {
 	}
 	return fmt.Sprintf("ovs-vsctl add-br %s -- set Bridge %s datapath_type=%s other_config:hwaddr=%s", name, name, datapath,
 			device.Attrs().HardwareAddr),
-		m.wait(ctx, func(v ovsdb.View) bool { return ovsdb.BridgeNamed(v, name) != nil })
-}
-
-// wait waits until a committed change is in the mirror.
-func (m *machine) wait(ctx context.Context, holds func(ovsdb.View) bool) error {
-	return m.db.WaitFor(ctx, holds)
+		m.db.WaitFor(ctx, func(v ovsdb.View) bool { return ovsdb.BridgeNamed(v, name) != nil })
 }
 
 // setMAC sets the bridge's MAC to the device's, which the neighbors know.
@@ -60,7 +55,7 @@ func (m *machine) setMAC(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("address of bridge %s: %w", m.bridge.Name, err)
 		}
 		return fmt.Sprintf("ovs-vsctl set Bridge %s other_config:hwaddr=%s", m.bridge.Name, mac),
-			m.wait(ctx, func(v ovsdb.View) bool {
+			m.db.WaitFor(ctx, func(v ovsdb.View) bool {
 				b := ovsdb.Get[ovsdb.Bridge](v, m.bridge.UUID)
 				return b == nil || b.OtherConfig["hwaddr"] == mac
 			})
@@ -84,7 +79,7 @@ func (m *machine) addPort(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	if why := m.unfit(m.device); why != "" {
-		return "", fmt.Errorf("device %s cannot be taken into bridge %s: %s", name, m.bridge.Name, why)
+		return "", fmt.Errorf("device %s cannot be added to bridge %s: %s", name, m.bridge.Name, why)
 	}
 	port, ops := ovsdb.InsertPort(ovsdb.Interface{Name: name}, nil)
 	_, err := m.db.Transact(ctx, append(ops,
@@ -94,7 +89,7 @@ func (m *machine) addPort(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("add port %s to bridge %s: %w", name, m.bridge.Name, err)
 	}
 	// The next steps must follow at once: Open vSwitch has the device after a short time.
-	return fmt.Sprintf("ovs-vsctl add-port %s %s", m.bridge.Name, name), m.wait(ctx, func(v ovsdb.View) bool {
+	return fmt.Sprintf("ovs-vsctl add-port %s %s", m.bridge.Name, name), m.db.WaitFor(ctx, func(v ovsdb.View) bool {
 		return ovsdb.Get[ovsdb.Bridge](v, m.bridge.UUID) == nil || hasOFPort(v, name)
 	})
 }
@@ -117,7 +112,7 @@ func (m *machine) deletePort(ctx context.Context) (string, error) {
 	}
 	err := m.commit(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", p.UUID)).Row(m.bridge.UUID))
 	if err != nil {
-		return "", fmt.Errorf("take port %s off bridge %s: %w", name, m.bridge.Name, err)
+		return "", fmt.Errorf("remove port %s from bridge %s: %w", name, m.bridge.Name, err)
 	}
 	return fmt.Sprintf("ovs-vsctl del-port %s %s", m.bridge.Name, name), nil
 }
@@ -142,7 +137,7 @@ func (m *machine) commit(ctx context.Context, ops ...ovsdb.Op) error {
 		return err
 	}
 	next := row.NextCfg + 1
-	if err := m.wait(ctx, func(v ovsdb.View) bool {
+	if err := m.db.WaitFor(ctx, func(v ovsdb.View) bool {
 		now := ovsdb.First[ovsdb.OpenVSwitch](v)
 		return now != nil && now.CurCfg >= next
 	}); err != nil {

@@ -12,7 +12,7 @@ import (
 
 // Datapath types of bridges.
 const (
-	KernelDatapath    = "system"
+	kernelDatapath    = "system"
 	UserspaceDatapath = "netdev"
 )
 
@@ -36,12 +36,12 @@ func DatapathType(v ovsdb.View) string {
 			first = all[i]
 		}
 		if first.DatapathType == "" {
-			return KernelDatapath
+			return kernelDatapath
 		}
 		return first.DatapathType
 	}
 	if _, err := netlink.GenlFamilyGet("ovs_datapath"); err == nil {
-		return KernelDatapath
+		return kernelDatapath
 	}
 	return UserspaceDatapath
 }

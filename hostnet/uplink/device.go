@@ -32,7 +32,7 @@ func (m *machine) chooseDevice() (netlink.Link, error) {
 		return nil, fmt.Errorf("there is no device %s", name)
 	}
 	if why := m.unfit(l); why != "" {
-		return nil, fmt.Errorf("device %s cannot be taken into a bridge: %s", name, why)
+		return nil, fmt.Errorf("device %s cannot be added to a bridge: %s", name, why)
 	}
 	return l, nil
 }
@@ -69,7 +69,7 @@ func (m *machine) defaultDevice() (string, error) {
 		}
 		return l.Attrs().Name, nil
 	}
-	return "", errors.New("there is no default route whose device could be taken ([gateway] uplink names one)")
+	return "", errors.New("there is no default route that names a device: name one ([gateway] uplink)")
 }
 
 // deviceWithMAC returns the other device with the MAC of a link.
@@ -113,8 +113,8 @@ func (m *machine) unfit(l netlink.Link) string {
 	return ""
 }
 
-// setUp sets the bridge's device up. With loose reverse path filtering it accepts packets whose
-// replies still leave by the other device.
+// setUp sets the bridge's device up. With loose reverse path filtering it accepts packets even
+// while their replies leave by the other device.
 func setUp(l netlink.Link) (string, error) {
 	name := l.Attrs().Name
 	if l.Attrs().Flags&unix.IFF_UP != 0 {
@@ -129,7 +129,7 @@ func setUp(l netlink.Link) (string, error) {
 	return "ip link set " + name + " up", nil
 }
 
-func (m *machine) userspace() bool { return m.bridge.DatapathType == "netdev" }
+func (m *machine) userspace() bool { return m.bridge.DatapathType == UserspaceDatapath }
 
 // offloads maps ETHTOOL commands that set a feature to those that get it. The port of a userspace
 // switch without TSO must not have these features: frames must have their checksums, and none may

@@ -26,7 +26,7 @@ const (
 	// per second, and then removes the entry.
 	replyTime = 2500 * time.Millisecond
 	pollTime  = 20 * time.Millisecond
-	undoTime  = 10 * time.Second // limits the undo by Open vSwitch, and the wait for IPv6 addresses of the kernel
+	undoTime  = 10 * time.Second // limits the undo, and the wait for the kernel's IPv6 addresses
 )
 
 // Foreign is a gateway bridge with a device that another program made.
@@ -116,7 +116,7 @@ func (f *Foreign) findMove() (err error) {
 	if m.config.Prefixes, err = addMasquerade(m.internal, m.config.Prefixes); err != nil {
 		return err
 	}
-	f.move, err = m.move(m.internal, m.device)
+	f.move, err = m.remaining(m.internal, m.device)
 	return err
 }
 
@@ -171,7 +171,7 @@ func (f *Foreign) Return(ctx context.Context) (did []string, err error) {
 		err = f.checkGateways(ctx, gateways)
 	}
 	if err == nil {
-		gone, err := repeat(ctx, func() (string, error) { return GiveBackStep(ctx, m.db, m.config) })
+		gone, err := repeat(ctx, func() (string, error) { return giveBackStep(ctx, m.db, m.config, true) })
 		return append(did, gone...), err // the network is on the device already
 	}
 	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
@@ -231,13 +231,13 @@ func (f *Foreign) mark(ctx context.Context, change ovsdb.Mutation, own bool) err
 	if _, err := f.m.db.Transact(ctx, ovsdb.Mutate("Bridge", change).Row(id)); err != nil {
 		return fmt.Errorf("bridge %s: external_ids:%s: %w", f.Bridge, KeyUplink, err)
 	}
-	return f.m.wait(ctx, func(v ovsdb.View) bool {
+	return f.m.db.WaitFor(ctx, func(v ovsdb.View) bool {
 		b := ovsdb.Get[ovsdb.Bridge](v, id)
 		if b == nil {
 			return true
 		}
-		_, is := b.ExternalIDs[KeyUplink]
-		return is == own
+		_, marked := b.ExternalIDs[KeyUplink]
+		return marked == own
 	})
 }
 
@@ -334,7 +334,7 @@ func (f *Foreign) undoStep(ctx context.Context) (string, error) {
 	case m.device == nil || m.internal == nil:
 		return "", fmt.Errorf("the machine has no link %s or %s any more", f.Device, f.Bridge)
 	}
-	mv, err := m.move(m.device, m.internal)
+	mv, err := m.remaining(m.device, m.internal)
 	if err != nil {
 		return "", err
 	}
@@ -354,7 +354,7 @@ func (f *Foreign) undoStep(ctx context.Context) (string, error) {
 		}
 	}
 	return firstStep([]func() (string, error){
-		func() (string, error) { return f.putBack(ctx, m.port) },
+		func() (string, error) { return f.restorePort(ctx, m.port) },
 		mv.addAddresses,
 		mv.moveRoutes,
 		mv.deleteAddresses,
@@ -362,8 +362,8 @@ func (f *Foreign) undoStep(ctx context.Context) (string, error) {
 	})
 }
 
-// putBack makes the device's former port again.
-func (f *Foreign) putBack(ctx context.Context, have *ovsdb.Interface) (string, error) {
+// restorePort adds the device's former port again.
+func (f *Foreign) restorePort(ctx context.Context, have *ovsdb.Interface) (string, error) {
 	if have != nil {
 		return "", nil
 	}
@@ -377,7 +377,7 @@ func (f *Foreign) putBack(ctx context.Context, have *ovsdb.Interface) (string, e
 		return "", fmt.Errorf("add port %s to bridge %s: %w", f.Device, f.Bridge, err)
 	}
 	// Do not wait for ovs-vswitchd: the addresses must move back even if it hangs.
-	return fmt.Sprintf("ovs-vsctl add-port %s %s", f.Bridge, f.Device), f.m.wait(ctx, func(v ovsdb.View) bool {
+	return fmt.Sprintf("ovs-vsctl add-port %s %s", f.Bridge, f.Device), f.m.db.WaitFor(ctx, func(v ovsdb.View) bool {
 		return ovsdb.Find(v, func(i *ovsdb.Interface) bool { return i.Name == f.Device }) != nil
 	})
 }

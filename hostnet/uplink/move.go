@@ -28,7 +28,8 @@ type move struct {
 	lifetimes   []lifetime      // of addresses that expire on the device
 }
 
-func (m *machine) move(from, to netlink.Link) (v move, err error) {
+// remaining returns what is still to move from one link to another.
+func (m *machine) remaining(from, to netlink.Link) (v move, err error) {
 	v = move{from: from, to: to, toDevice: to == m.device, lifetimes: m.former.Addresses}
 	if v.addresses, err = addresses(from, m.config.Prefixes); err != nil {
 		return v, err

@@ -46,7 +46,7 @@ func TestRefused(t *testing.T) {
 		{"", "", named("eth7"), "there is no device eth7"},
 		{"ip link add lan type bridge; ip link add slave type veth peer name other; ip link set slave master lan",
 			"ip link del lan; ip link del slave",
-			named("slave"), "device slave cannot be taken into a bridge: it belongs to lan, a bridge"},
+			named("slave"), "device slave cannot be added to a bridge: it belongs to lan, a bridge"},
 		{"ip tuntap add t0 mode tun", "ip link del t0", named("t0"), "it is no Ethernet device"},
 		{"", "", named("lo"), "it is no Ethernet device"},
 		{"ip link add br-ex type bridge", "ip link del br-ex", config(),

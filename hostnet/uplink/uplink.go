@@ -140,7 +140,7 @@ func (m *machine) recordDefaults(ctx context.Context) (string, error) {
 	}
 	what := fmt.Sprintf("assume default settings of %s: external_ids:%s of bridge %s cannot be read (%v)",
 		m.bridge.ExternalIDs[KeyUplink], keyFormer, m.bridge.Name, m.formerErr)
-	return what, m.wait(ctx, func(v ovsdb.View) bool {
+	return what, m.db.WaitFor(ctx, func(v ovsdb.View) bool {
 		b := ovsdb.Get[ovsdb.Bridge](v, m.bridge.UUID)
 		return b == nil || b.ExternalIDs[keyFormer] == string(text)
 	})
@@ -172,13 +172,13 @@ func (m *machine) portOf(name string) *ovsdb.Interface {
 // ip(8) and ovs-vsctl(8). An *apply.Waiting names a device that does not exist yet. It is an error
 // if no device can be the uplink.
 func Adopt(ctx context.Context, db *ovsdb.Client, c Config) (did []string, err error) {
-	return repeat(ctx, func() (string, error) { return AdoptStep(ctx, db, c) })
+	return repeat(ctx, func() (string, error) { return adoptStep(ctx, db, c) })
 }
 
 // GiveBack takes steps until the machine's network is on the device again and the bridge is
 // deleted.
 func GiveBack(ctx context.Context, db *ovsdb.Client, c Config) (did []string, err error) {
-	return repeat(ctx, func() (string, error) { return GiveBackStep(ctx, db, c) })
+	return repeat(ctx, func() (string, error) { return giveBackStep(ctx, db, c, true) })
 }
 
 // repeat takes steps until none is left, or one comes a second time: then another program reverts
@@ -197,8 +197,8 @@ func repeat(ctx context.Context, step func() (string, error)) (did []string, err
 	return did, ctx.Err()
 }
 
-// AdoptStep takes one step of Adopt, and returns it; empty if none is left.
-func AdoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) {
+// adoptStep takes one step of Adopt, and returns it; empty if none is left.
+func adoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) {
 	m, foreign, err := readMachine(db, c)
 	switch {
 	case err != nil || foreign:
@@ -212,7 +212,7 @@ func AdoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) 
 	case m.internal == nil:
 		return "", &apply.Waiting{Devices: []string{c.Bridge}}
 	}
-	mv, err := m.move(m.device, m.internal)
+	mv, err := m.remaining(m.device, m.internal)
 	if err != nil {
 		return "", err
 	}
@@ -231,12 +231,8 @@ func AdoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) 
 	return firstStep(steps)
 }
 
-// GiveBackStep takes one step of GiveBack, and returns it; empty if none is left.
-func GiveBackStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) {
-	return giveBackStep(ctx, db, c, true)
-}
-
-// giveBackStep is GiveBackStep, which may leave the bridge without its port.
+// giveBackStep takes one step of GiveBack, and returns it; empty if none is left. Without
+// deleteBridge it leaves the bridge, without its port.
 func giveBackStep(ctx context.Context, db *ovsdb.Client, c Config, deleteBridge bool) (string, error) {
 	m, _, err := readMachine(db, c)
 	remove := func() (string, error) {
@@ -256,7 +252,7 @@ func giveBackStep(ctx context.Context, db *ovsdb.Client, c Config, deleteBridge 
 	if m.config.Prefixes, err = addMasquerade(m.internal, m.config.Prefixes); err != nil {
 		return "", err
 	}
-	mv, err := m.move(m.internal, m.device)
+	mv, err := m.remaining(m.internal, m.device)
 	if err != nil {
 		return "", err
 	}

@@ -49,7 +49,7 @@ const lifetimesInterval = time.Minute
 // notified records a notification of the kernel. While the bridge's device is up, the kernel itself
 // removes nothing. When the device is set down, the kernel removes routes and IPv6 addresses; when
 // it is deleted, IPv4 addresses, too. These messages look like those of an administrator's change,
-// so they are ignored (see takeIPv4).
+// so they are ignored (see recordIPv4).
 func (n *bridgeNetwork) notified(m syscall.NetlinkMessage, bridge string, exclude []netip.Prefix) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -100,21 +100,21 @@ func (sc *Scanner) restoreOrRecord(v ovsdb.View) {
 		}
 		if err == nil {
 			if n.record == nil {
-				n.set(storedRecord(bridge, link, sc.prefixes()), n.lost)
+				n.set(storedRecord(bridge, link, sc.ownPrefixes()), n.lost)
 			}
 			var lost bool
-			lost, err = n.restoreOrRecord(link, hasUplink(v, bridge), sc.prefixes())
+			lost, err = n.update(link, hasUplink(v, bridge), sc.ownPrefixes())
 			n.set(n.record, lost)
 		}
 		if n.restoreError != "" {
-			sc.log.Warn("what Open vSwitch lost was not restored as a whole", "bridge", name, "error", n.restoreError)
+			sc.log.Warn("restored only a part of the network that Open vSwitch lost", "bridge", name, "error", n.restoreError)
 			n.restoreError = ""
 		}
 		switch {
 		case errors.Is(err, errChanged):
 			continue
 		case err != nil:
-			sc.log.Warn("network of the gateway bridge", "bridge", name, "error", err)
+			sc.log.Warn("record the network of the gateway bridge", "bridge", name, "error", err)
 		}
 		return
 	}
@@ -128,8 +128,9 @@ func (n *bridgeNetwork) set(r *restore.Record, lost bool) {
 	n.record, n.lost = r, lost
 }
 
-// prefixes returns the ranges whose addresses are not the machine's.
-func (sc *Scanner) prefixes() []netip.Prefix { return UplinkConfig(sc.config).Prefixes }
+// ownPrefixes returns the ranges of Hairpin's own addresses, which are not part of the machine's
+// network.
+func (sc *Scanner) ownPrefixes() []netip.Prefix { return UplinkConfig(sc.config).Prefixes }
 
 // storedRecord returns the Record of a bridge's row. An earlier release recorded addresses and next
 // hops only: if the device has none of a family, the recorded ones count as lost.
@@ -141,7 +142,7 @@ func storedRecord(bridge *ovsdb.Bridge, link netlink.Link, exclude []netip.Prefi
 		return nil
 	}
 	old, _ := annotation.ParseGateway(bridge.ExternalIDs[keyGateway])
-	has, err := restore.Of(link, exclude)
+	has, err := restore.Read(link, exclude)
 	if err != nil || len(old.Addresses)+len(old.NextHops) == 0 {
 		return nil
 	}
@@ -165,9 +166,9 @@ func hasUplink(v ovsdb.View, bridge *ovsdb.Bridge) bool {
 // errChanged means that the device changed meanwhile.
 var errChanged = errors.New("the device changed")
 
-// restoreOrRecord compares a device with the Record, restores what was lost, and makes a new
+// update compares a device with the Record, restores what was lost, and makes a new
 // Record. It reports whether something is still to be restored.
-func (n *bridgeNetwork) restoreOrRecord(link netlink.Link, uplink bool, exclude []netip.Prefix) (lost bool, err error) {
+func (n *bridgeNetwork) update(link netlink.Link, uplink bool, exclude []netip.Prefix) (lost bool, err error) {
 	device, up := restore.DeviceOf(link), link.Attrs().Flags&net.FlagUp != 0
 	old, down := n.copyRecord(up)
 	if old != nil && device.SameMachine(old.Device) {
@@ -175,7 +176,7 @@ func (n *bridgeNetwork) restoreOrRecord(link netlink.Link, uplink bool, exclude 
 		case replaced && !uplink:
 			return true, nil
 		case !replaced && !up:
-			return true, n.takeIPv4(link, exclude) // the agent sets it up
+			return true, n.recordIPv4(link, exclude) // the agent sets it up
 		case !replaced && down:
 			old = old.WithoutIPv4Addresses()
 			fallthrough
@@ -185,7 +186,7 @@ func (n *bridgeNetwork) restoreOrRecord(link netlink.Link, uplink bool, exclude 
 			}
 		}
 	}
-	now, err := restore.Of(link, exclude)
+	now, err := restore.Read(link, exclude)
 	if err != nil {
 		return n.lost, err
 	}
@@ -203,7 +204,7 @@ func (n *bridgeNetwork) restoreOrRecord(link netlink.Link, uplink bool, exclude 
 }
 
 // copyRecord returns a copy of the Record that notifications do not change, and whether the device
-// was down since the last scan.
+// was down since the last scan. It resets the latter to the current state.
 func (n *bridgeNetwork) copyRecord(up bool) (r *restore.Record, wasDown bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -216,10 +217,10 @@ func (n *bridgeNetwork) copyRecord(up bool) (r *restore.Record, wasDown bool) {
 	return r, wasDown
 }
 
-// takeIPv4 records the IPv4 addresses of a device that is down. The kernel keeps them until the
+// recordIPv4 records the IPv4 addresses of a device that is down. The kernel keeps them until the
 // device is deleted, so a difference is an administrator's change.
-func (n *bridgeNetwork) takeIPv4(link netlink.Link, exclude []netip.Prefix) error {
-	now, err := restore.Of(link, exclude)
+func (n *bridgeNetwork) recordIPv4(link netlink.Link, exclude []netip.Prefix) error {
+	now, err := restore.Read(link, exclude)
 	if err != nil {
 		return err
 	}
@@ -255,7 +256,7 @@ func (sc *Scanner) storeRecord(ctx context.Context) {
 	if text := errorText(err); text != sc.network.storeError {
 		sc.network.storeError = text
 		if err != nil {
-			sc.log.Warn("a restart of Open vSwitch without an agent would lose changes of the gateway bridge's network",
+			sc.log.Warn("store the network of the gateway bridge, for a restart of Open vSwitch without an agent",
 				"error", err)
 		}
 	}

@@ -65,7 +65,7 @@ func (l *lostNetwork) scan() (lost bool) {
 	l.in(func() error {
 		link, err := netlink.LinkByName("br-ex")
 		if err == nil {
-			lost, err = l.n.restoreOrRecord(link, true, nil)
+			lost, err = l.n.update(link, true, nil)
 			l.n.set(l.n.record, lost)
 		}
 		return err

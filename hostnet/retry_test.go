@@ -32,14 +32,14 @@ func detachedScanner(t *testing.T) (*Scanner, *strings.Builder) {
 	return NewScanner("node-a", c, ovs, nil, func(*Scan) {}, slog.New(slog.NewTextHandler(&text, nil))), &text
 }
 
-// TestFailedTakeOverIsOver: a failed take-over is reported, and does not make the node scan its
-// host repeatedly.
-func TestFailedTakeOverIsOver(t *testing.T) {
+// TestFailedTakeOverIsNotRetried: a failed take-over is reported, and does not make the node scan
+// its host repeatedly.
+func TestFailedTakeOverIsNotRetried(t *testing.T) {
 	l, text := detachedScanner(t)
 	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer stop()
 	l.TakeOver(ctx)
-	if !strings.Contains(text.String(), "take-over of the gateway bridge") {
+	if !strings.Contains(text.String(), "take over the gateway bridge") {
 		t.Fatalf("it did not fail: %s", text)
 	}
 	if wait := l.nextScan(time.Now()); wait != 0 {
@@ -47,9 +47,9 @@ func TestFailedTakeOverIsOver(t *testing.T) {
 	}
 }
 
-// TestBridgesAreTriedAgain: bridges of mode detached that could not be made are retried after
+// TestBridgesAreRetried: bridges of mode detached that could not be made are retried after
 // growing pauses, and the log has one line of it.
-func TestBridgesAreTriedAgain(t *testing.T) {
+func TestBridgesAreRetried(t *testing.T) {
 	l, text := detachedScanner(t)
 	var waits []time.Duration
 	for range 2 {
@@ -57,11 +57,11 @@ func TestBridgesAreTriedAgain(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		l.detachOrAttach(ctx)
+		l.applyMode(ctx)
 		stop()
 		waits = append(waits, l.nextScan(time.Now()))
 		before := l.mode
-		l.detachOrAttach(t.Context()) // another scan comes before
+		l.applyMode(t.Context()) // another scan comes before
 		if l.mode != before {
 			t.Errorf("it tried before its time: %+v became %+v", before, l.mode)
 		}
@@ -69,7 +69,7 @@ func TestBridgesAreTriedAgain(t *testing.T) {
 	if waits[0] <= 0 || waits[1] <= waits[0] {
 		t.Errorf("it waits %v", waits)
 	}
-	if n := strings.Count(text.String(), "gateway mode"); n != 1 {
+	if n := strings.Count(text.String(), "change bridges for the gateway mode"); n != 1 {
 		t.Errorf("the log has %d lines:\n%s", n, text)
 	}
 }
