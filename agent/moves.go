@@ -49,6 +49,6 @@ func (m ovnTarget) Apply(ctx context.Context, d nb.Delta) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	_ = m.pods.Opened(ctx) // the next pass checks again
+	_ = m.pods.WaitOpened(ctx) // the next pass checks again
 	return &apply.Waiting{Devices: []string{claims.ServiceBridge}}
 }

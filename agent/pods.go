@@ -57,13 +57,13 @@ const compareLimit = time.Second
 
 // compare compares pods' interfaces with Open vSwitch. It returns when to call it again.
 func (p *podHandler) compare(ctx context.Context) time.Duration {
-	if !p.ovs.Synced() || !p.cni.NeedsSweep() {
+	if !p.ovs.Synced() || !p.cni.NeedsReconcile() {
 		return 0
 	}
 	if p.compareAt.IsZero() {
 		p.compareAt = time.Now()
 	}
-	p.background.Do(ctx, p.cni.Sweep, func(err error) {
+	p.background.Do(ctx, p.cni.Reconcile, func(err error) {
 		if err != nil {
 			p.log.Warn("compare pod interfaces with Open vSwitch", "error", err)
 		} else {
@@ -73,7 +73,7 @@ func (p *podHandler) compare(ctx context.Context) time.Duration {
 	hangs := time.Since(p.compareAt) > compareLimit
 	p.compared = p.compared || hangs && p.background.Busy()
 	switch {
-	case !p.cni.NeedsSweep():
+	case !p.cni.NeedsReconcile():
 		return 0
 	case hangs:
 		return retry.Last

@@ -100,8 +100,8 @@ func (s *Server) attachNew(ctx context.Context, a *attachment, sandbox ns.NetNS,
 	}
 	err := s.alloc.reserve(s.ovs.View(), a, f.Subnets)
 	if errors.Is(err, errFull) {
-		if swept := s.Sweep(ctx); swept != nil {
-			s.log.Warn("cni: look for unused addresses", "error", swept)
+		if failed := s.Reconcile(ctx); failed != nil {
+			s.log.Warn("cni: find unused addresses", "error", failed)
 		}
 		err = s.alloc.reserve(s.ovs.View(), a, f.Subnets)
 	}
@@ -124,6 +124,7 @@ func (s *Server) attachNew(ctx context.Context, a *attachment, sandbox ns.NetNS,
 	return result, cniErr
 }
 
+// attach makes the pod's interface, its rows and its record, and finishes the ADD.
 func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string,
 	f Facts) (*current.Result, *types.Error) {
 	if ovsdb.BridgeNamed(s.ovs.View(), f.Bridge) == nil {
@@ -137,7 +138,7 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	inserting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	if err := s.transact(inserting, a.insert(f.Bridge)...); err != nil {
-		s.sweepsWanted.Add(1) // the transaction may still succeed
+		s.reconcilesWanted.Add(1) // the transaction may still succeed
 		return nil, errTryLater("port of "+a.pod.String(), err)
 	}
 	if err := veth.OnHostEnd(a.Host, a.writeRecord); err != nil {
@@ -154,19 +155,19 @@ func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	defer cancel()
 	var why error
 	err := s.ovs.WaitFor(waiting, func(v ovsdb.View) bool {
-		why = s.bound(v, a, bridge)
+		why = s.portError(v, a, bridge)
 		return why == nil
 	})
 	if err != nil {
 		err = fmt.Errorf("%w: %w", why, err)
 	} else if bridge == claims.ServiceBridge {
-		err = s.untilReached(waiting, a.Host)
+		err = s.awaitReached(waiting, a.Host)
 	}
 	if err != nil {
 		return nil, errTryLater("flows of "+a.pod.String(), err)
 	}
 	if err := s.forget(waiting, a.Host, a.toPod(s.node).IPs); err != nil {
-		return nil, errTryLater("former decisions about packets of "+a.pod.String(), err)
+		return nil, errTryLater("datapath flows of an earlier port of "+a.pod.String(), err)
 	}
 	if err := sandbox.Do(func(ns.NetNS) error { return a.Activate() }); err != nil {
 		return nil, errInternal("interface of "+a.pod.String(), err)
@@ -178,10 +179,10 @@ func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	return a.result(netns, host), nil
 }
 
-// bound returns why the attachment's port is not ready; nil if it is.
-func (s *Server) bound(v ovsdb.View, a *attachment, bridge string) error {
+// portError returns why the attachment's port is not ready; nil if it is.
+func (s *Server) portError(v ovsdb.View, a *attachment, bridge string) error {
 	if row := interfaceNamed(v, a.Host); row != nil {
-		return a.bound(row, bridge)
+		return a.portError(row, bridge)
 	}
 	return fmt.Errorf("Open vSwitch has no port %s of sandbox %s", a.Host, a.sandbox)
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // allocator allocates the node's pod addresses. It knows the addresses in Interface rows, and those
-// reserved for attachments whose rows are not written yet.
+// reserved for attachments without a row yet.
 type allocator struct {
 	node string
 
@@ -25,12 +25,12 @@ type allocator struct {
 	rows     map[string]entry              // by host name; as of the last refresh
 	reserved map[string]entry              // by host name
 	lost     map[string]entry              // by host name; their rows were removed without a DEL
-	leaving  map[string]bool               // by host name; a DEL is removing their rows
+	deleting map[string]bool               // by host name; their rows are being removed
 	last     map[cluster.Family]netip.Addr // allocated most recently
 }
 
-// entry is an attachment. fact is what plan reads of it, and another pointer only if it differs:
-// plan compares pods by pointer.
+// entry is an attachment. fact is what plan reads of it. Its pointer changes only if its value
+// does: plan compares pods by pointer.
 type entry struct {
 	row *ovsdb.Interface // nil when reserved or lost
 	attachment
@@ -40,8 +40,8 @@ type entry struct {
 func newAllocator(node string) *allocator {
 	return &allocator{
 		node: node, rows: map[string]entry{}, reserved: map[string]entry{}, lost: map[string]entry{},
-		leaving: map[string]bool{},
-		last:    map[cluster.Family]netip.Addr{},
+		deleting: map[string]bool{},
+		last:     map[cluster.Family]netip.Addr{},
 	}
 }
 
@@ -61,7 +61,7 @@ func (b *allocator) refresh(v ovsdb.View) {
 		if !known {
 			old = b.reserved[row.Name]
 		}
-		if lost, was := b.lost[row.Name]; was {
+		if lost, ok := b.lost[row.Name]; ok {
 			old = lost
 		}
 		e := entry{row, a, a.toPod(b.node)}
@@ -71,30 +71,30 @@ func (b *allocator) refresh(v ovsdb.View) {
 		now[row.Name] = e
 	}
 	for host, e := range b.rows {
-		if _, there := now[host]; !there && !b.leaving[host] && len(e.Addresses) > 0 {
+		if _, exists := now[host]; !exists && !b.deleting[host] && len(e.Addresses) > 0 {
 			e.row = nil
 			b.lost[host] = e
 		}
 	}
-	maps.DeleteFunc(b.lost, func(host string, _ entry) bool { _, there := now[host]; return there })
-	maps.DeleteFunc(b.leaving, func(host string, _ bool) bool { _, there := now[host]; return !there })
+	maps.DeleteFunc(b.lost, func(host string, _ entry) bool { _, exists := now[host]; return exists })
+	maps.DeleteFunc(b.deleting, func(host string, _ bool) bool { _, exists := now[host]; return !exists })
 	b.rows = now
 }
 
-// markLeaving records that a DEL is removing the attachment.
-func (b *allocator) markLeaving(host string) {
+// markDeleting records that the attachment is being removed.
+func (b *allocator) markDeleting(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.leaving[host] = true
+	b.deleting[host] = true
 	delete(b.lost, host)
 }
 
-// isKept reports whether an attachment has a row that is not being deleted.
-func (b *allocator) isKept(view func() ovsdb.View, host string) bool {
+// isAttached reports whether an attachment has a row or a reservation, and is not being removed.
+func (b *allocator) isAttached(view func() ovsdb.View, host string) bool {
 	has := b.has(view, host)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return has && !b.leaving[host]
+	return has && !b.deleting[host]
 }
 
 // lostRows lists the attachments that have lost their rows.
@@ -105,9 +105,9 @@ func (b *allocator) lostRows(v ovsdb.View) []entry {
 	return slices.Collect(maps.Values(b.lost))
 }
 
-// restore adopts an attachment that is recorded on a link and has no row. It returns false if the
-// pod, or one of its addresses, has another attachment now.
-func (b *allocator) restore(v ovsdb.View, a *attachment) bool {
+// addLost adds an attachment that is recorded on a link and has no row to the lost ones. It returns
+// false if the pod, or one of its addresses, has another attachment now.
+func (b *allocator) addLost(v ovsdb.View, a *attachment) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refresh(v)
@@ -136,7 +136,7 @@ func (b *allocator) all() iter.Seq[entry] {
 	}
 }
 
-// attachments lists the attachments that have a row, or whose row was lost, by host name.
+// attachments lists the attachments that have a row, or have lost it, by host name.
 func (b *allocator) attachments(v ovsdb.View) []entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,7 +161,7 @@ func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 		if _, written := b.rows[e.Host]; e.row == nil && written {
 			continue // reserved, and the row is there
 		}
-		if len(e.Addresses) > 0 && !b.leaving[e.Host] {
+		if len(e.Addresses) > 0 && !b.deleting[e.Host] {
 			byOwner[e.pod] = e.fact
 		}
 	}

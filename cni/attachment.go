@@ -101,9 +101,9 @@ func (a *attachment) insert(bridge string) []ovsdb.Op {
 			Where("name", "==", claims.IntegrationBridge))
 }
 
-// bound returns why the attachment's port is not ready; nil if it is. On OVN's bridge, ready means
-// that OVN has bound the port and installed its flows.
-func (a *attachment) bound(row *ovsdb.Interface, bridge string) error {
+// portError returns why the attachment's port is not ready; nil if it is. On OVN's bridge, ready
+// means that OVN has bound the port and installed its flows.
+func (a *attachment) portError(row *ovsdb.Interface, bridge string) error {
 	for key, want := range a.ids() {
 		if have := row.ExternalIDs[key]; have != want {
 			return fmt.Errorf("Open vSwitch: Interface %s has external_ids:%s=%q, not %q", a.Host, key, have, want)

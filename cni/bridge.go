@@ -11,8 +11,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// Pods' ports are on OVN's bridge, or on claims.ServiceBridge, whose flows the agent writes. On the
-// latter OVN does not report when a pod is reachable; the agent does.
+// Pods' ports are on OVN's bridge, or on claims.ServiceBridge, where the agent writes the flows.
+// OVN reports when a pod on its bridge is reachable; the agent reports it for the other.
 
 // errNotReached is why an attachment on claims.ServiceBridge is not ready.
 var errNotReached = errors.New("the agent does not know yet that its flows are written and OVN's flows lead to it")
@@ -44,8 +44,8 @@ func (s *Server) notReached(row string) error {
 	return errNotReached
 }
 
-// untilReached waits until Reached reports a port as reachable, by the row that the port has now.
-func (s *Server) untilReached(ctx context.Context, port string) error {
+// awaitReached waits until Reached reports a port as reachable, by the row that the port has now.
+func (s *Server) awaitReached(ctx context.Context, port string) error {
 	for {
 		next := s.reachedChanged.Next()
 		why := errNotReached
@@ -70,11 +70,12 @@ func (s *Server) Bridge() string {
 	return s.facts.Bridge
 }
 
+// interfaceNamed returns the Interface row with a name, nil if there is none.
 func interfaceNamed(v ovsdb.View, name string) *ovsdb.Interface {
 	return ovsdb.Find(v, func(i *ovsdb.Interface) bool { return i.Name == name })
 }
 
-// misplacedPort is a pod's port on a wrong bridge.
+// misplacedPort is a pod's port on another bridge than Bridge.
 type misplacedPort struct {
 	on   *ovsdb.Bridge
 	port *ovsdb.Port
@@ -126,12 +127,12 @@ func (s *Server) Move(ctx context.Context) error {
 	if err := s.transact(ctx, ops...); err != nil {
 		return fmt.Errorf("move pods' ports to %s: %w", to.Name, err)
 	}
-	s.log.Info("cni: pods' ports moved", "bridge", to.Name, "ports", len(list))
+	s.log.Info("cni: moved pods' ports", "bridge", to.Name, "ports", len(list))
 	return nil
 }
 
-// Opened waits until all pods' ports have OpenFlow port numbers.
-func (s *Server) Opened(ctx context.Context) error {
+// WaitOpened waits until ovs-vswitchd has opened all pods' ports: they have OpenFlow port numbers.
+func (s *Server) WaitOpened(ctx context.Context) error {
 	return s.ovs.WaitFor(ctx, func(v ovsdb.View) bool {
 		open := slices.Collect(ovsdb.Rows[ovsdb.Interface](v))
 		return !slices.ContainsFunc(open,

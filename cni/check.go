@@ -71,7 +71,7 @@ func (s *Server) compare(conf netConf, sandbox ns.NetNS, container, key string) 
 	if err := a.checkSubnets(facts.Subnets); err != nil {
 		return errDiffers(fmt.Errorf("Node/%s: %w", s.node, err))
 	}
-	if err := a.bound(row, facts.Bridge); err != nil {
+	if err := a.portError(row, facts.Bridge); err != nil {
 		return errDiffers(err)
 	}
 	if facts.Bridge == claims.ServiceBridge {
@@ -90,6 +90,7 @@ func errDiffers(err error) *types.Error {
 	return types.NewError(errDamaged, "the pod's network is not as it was made", err.Error())
 }
 
+// find returns the attachment with a key, and its row; nil if it has none.
 func (s *Server) find(key string) (attachment, *ovsdb.Interface) {
 	for _, e := range s.alloc.attachments(s.ovs.View()) {
 		if e.key() == key {

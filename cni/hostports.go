@@ -136,7 +136,7 @@ func (s *Server) restoreHostPorts(ctx context.Context, key string) error {
 	if err := errors.Join(a.portmap(ctx, cmdDel), a.portmap(ctx, cmdAdd)); err != nil {
 		return err
 	}
-	if !s.alloc.isKept(s.ovs.View, a.Host) { // another sandbox of the pod replaced it meanwhile
+	if !s.alloc.isAttached(s.ovs.View, a.Host) { // another sandbox of the pod replaced it meanwhile
 		return a.portmap(ctx, cmdDel)
 	}
 	s.log.Warn("cni: restored host ports that another program removed", "pod", a.pod.String(), "ports", a.hostPorts)

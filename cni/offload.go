@@ -10,8 +10,8 @@ import (
 )
 
 // updateOffloads sets the offloads of existing veth pairs to those of new ones: ovs-vswitchd may
-// have restarted with userspace-tso-enable, or without. A pair whose sandbox is not found keeps its
-// offloads.
+// have restarted with userspace-tso-enable, or without. A pair keeps its offloads if its sandbox
+// is not found.
 func (s *Server) updateOffloads(rows []entry, ends map[string]netlink.Link) error {
 	s.mu.Lock()
 	options := s.facts.pairs()

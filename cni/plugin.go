@@ -126,7 +126,7 @@ func post(ctx context.Context, client *http.Client, body []byte) ([]byte, error)
 func parseReply(text []byte) ([]byte, error) {
 	var r reply
 	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, fmt.Errorf("answer of the agent: %w: %s", err, text)
+		return nil, fmt.Errorf("reply of the agent: %w: %s", err, text)
 	}
 	if r.Error != nil {
 		return nil, r.Error

@@ -21,9 +21,9 @@ const (
 	// maxAlias is in bytes (IFALIASZ-1). The rest of a longer record is in alternative names, in
 	// parts (ALTIFNAMSIZ is 128).
 	maxAlias, maxPart = 255, 96
-	// maxPorts is in bytes, enough for some twenty mappings. The kernel does not list a link whose
-	// names are too long for its message. A row that is restored from a link without mappings has
-	// no host ports.
+	// maxPorts is in bytes, enough for some twenty mappings. The kernel does not list a link with
+	// names that are too long for its message. A row that is restored from a link without mappings
+	// has no host ports.
 	maxPorts = 1024
 )
 

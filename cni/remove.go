@@ -36,7 +36,7 @@ func (s *Server) del(ctx context.Context, r request) *types.Error {
 
 // remove removes an attachment. A missing attachment is no error.
 func (s *Server) remove(ctx context.Context, host string) error {
-	s.alloc.markLeaving(host)
+	s.alloc.markDeleting(host)
 	s.unmapHostPorts(ctx, host)
 	if err := veth.OnHostEnd(host, eraseRecord); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (s *Server) remove(ctx context.Context, host string) error {
 
 // detach removes the port from Open vSwitch.
 func (s *Server) detach(ctx context.Context, host string) error {
-	s.alloc.markLeaving(host)
+	s.alloc.markDeleting(host)
 	var ops []ovsdb.Op
 	for port := range ovsdb.Rows[ovsdb.Port](s.ovs.View()) {
 		if port.Name == host {
@@ -87,7 +87,7 @@ func (s *Server) collect(ctx context.Context, r request) *types.Error {
 		if valid[a.key()] || a.network != conf.Name || s.alloc.isReserved(a.Host) {
 			continue
 		}
-		s.log.Info("cni: attachment removed: no longer valid", "pod", a.pod.String(), "sandbox", a.sandbox)
+		s.log.Info("cni: removing an attachment that is no longer valid", "pod", a.pod.String(), "sandbox", a.sandbox)
 		release, err := s.lock(ctx, a.key())
 		if err == nil {
 			err = s.remove(ctx, a.Host)

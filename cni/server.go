@@ -58,9 +58,9 @@ type Server struct {
 	observe func(command string, took time.Duration, code uint)
 	forget  func(ctx context.Context, port string, addresses []netip.Addr) error
 
-	sweeping                 sync.Mutex
-	sweepsWanted, sweepsDone atomic.Uint64 // Sweep has work while they differ
-	// offloads has, by the host's end, the options that Sweep last applied to the pair's offloads.
+	reconciling                      sync.Mutex
+	reconcilesWanted, reconcilesDone atomic.Uint64 // Reconcile has work while they differ
+	// offloads has, by the host's end, the options that Reconcile last applied to the pair.
 	offloads map[string]veth.Options
 
 	mu             sync.Mutex
@@ -82,7 +82,7 @@ func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 		forget:   func(context.Context, string, []netip.Addr) error { return nil },
 		notReady: "the cluster is not known yet", busy: map[string]chan struct{}{},
 	}
-	s.sweepsWanted.Add(1)
+	s.reconcilesWanted.Add(1)
 	return s
 }
 
@@ -91,7 +91,7 @@ func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 func (s *Server) Observe(f func(command string, took time.Duration, code uint)) { s.observe = f }
 
 // Forget makes the Server call f with a pod's port and addresses before the pod can send. f must
-// remove Open vSwitch's cached decisions about packets of a former port. Call Forget before Listen.
+// remove Open vSwitch's datapath flows for packets of an earlier port. Call Forget before Listen.
 func (s *Server) Forget(f func(ctx context.Context, port string, addresses []netip.Addr) error) {
 	s.forget = f
 }
@@ -101,7 +101,7 @@ func (s *Server) SetFacts(f Facts, notReady string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.pairs() != s.facts.pairs() {
-		s.sweepsWanted.Add(1)
+		s.reconcilesWanted.Add(1)
 	}
 	s.facts, s.wasReady = f, s.wasReady || notReady == ""
 	if s.notReady != notReady {
@@ -139,32 +139,33 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		return
 	}
 	result, cniErr := s.dispatch(q.Context(), r)
-	answer := reply{Error: cniErr}
+	response := reply{Error: cniErr}
 	if result != nil && cniErr == nil {
 		text, err := json.Marshal(result)
 		if err != nil {
-			answer.Error = errInternal("result", err)
+			response.Error = errInternal("result", err)
 		}
-		answer.Result = text
+		response.Result = text
 	}
 	code := uint(0)
-	if cniErr = answer.Error; cniErr != nil {
+	if cniErr = response.Error; cniErr != nil {
 		code = cniErr.Code
 	}
 	s.observe(r.Command, time.Since(begin), code)
 	log := s.log.With("command", r.Command, "args", r.Args, "sandbox", r.ContainerID, "milliseconds",
 		time.Since(begin).Milliseconds())
-	if answer.Error != nil {
-		log.Warn("cni", "code", answer.Error.Code, "error", answer.Error.Error())
+	if response.Error != nil {
+		log.Warn("cni: request failed", "code", response.Error.Code, "error", response.Error.Error())
 	} else {
-		log.Debug("cni")
+		log.Debug("cni: served a request")
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if err := json.NewEncoder(w).Encode(answer); err != nil {
+	if err := json.NewEncoder(w).Encode(response); err != nil {
 		log.Debug("cni: plugin disconnected", "error", err)
 	}
 }
 
+// dispatch runs the command of a request.
 func (s *Server) dispatch(ctx context.Context, r request) (*current.Result, *types.Error) {
 	ctx, cancel := context.WithTimeout(ctx, serveTimeout)
 	defer cancel()
@@ -227,21 +228,21 @@ func (s *Server) awaitReady(ctx context.Context) (Facts, *types.Error) {
 		facts, ready := s.facts, s.notReady
 		s.mu.Unlock()
 		if ready == "" {
-			return facts, s.status()
+			return facts, s.readyError()
 		}
 		select {
 		case <-next:
 		case <-end.C:
-			return facts, s.status()
+			return facts, s.readyError()
 		case <-ctx.Done():
-			return facts, s.status()
+			return facts, s.readyError()
 		}
 	}
 }
 
 // addError returns why an ADD would fail; nil if it would not.
 func (s *Server) addError() *types.Error {
-	if why := s.status(); why != nil {
+	if why := s.readyError(); why != nil {
 		return why
 	}
 	if err := s.unwritable(); err != nil {
@@ -250,7 +251,8 @@ func (s *Server) addError() *types.Error {
 	return nil
 }
 
-func (s *Server) status() *types.Error {
+// readyError returns why the node cannot serve pods now; nil if it can.
+func (s *Server) readyError() *types.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -264,5 +266,5 @@ func (s *Server) status() *types.Error {
 	return nil
 }
 
-// noSubnets is why an agent that is ready has no subnets.
+// noSubnets returns why an agent that is ready has no subnets.
 func (s *Server) noSubnets() string { return "Node/" + s.node + ": spec.podCIDRs: is empty" }

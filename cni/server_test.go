@@ -59,9 +59,9 @@ func TestPods(t *testing.T) {
 		`ovs-vsctl --no-wait set Interface hairpin00000003 external_ids:ip_addresses='"10.244.1.9/24"' -- remove Interface hairpin00000005 external_ids attached_mac`)
 	seen("Pod/default/p3 0a:58:0a:f4:01:03 [10.244.1.9]", four)
 	// None of the devices exists.
-	must(t, s.Sweep(t.Context()))
+	must(t, s.Reconcile(t.Context()))
 	if got := sh(t, n, "ovs-vsctl list-ports br-int"); got != "eth7" {
-		t.Errorf("ports after Sweep: %s", got)
+		t.Errorf("ports after Reconcile: %s", got)
 	}
 	seen()
 	// A pod that is being deleted is left out, even while its port still exists.
@@ -71,8 +71,8 @@ func TestPods(t *testing.T) {
 	t.Cleanup(func() { must(t, n.Signal(lab.OVSDB, syscall.SIGCONT)) })
 	soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	must(t, s.Sweep(soon))
-	if !s.NeedsSweep() {
+	must(t, s.Reconcile(soon))
+	if !s.NeedsReconcile() {
 		t.Error("a database that hangs has deleted a port")
 	}
 	seen()

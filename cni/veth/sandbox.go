@@ -45,8 +45,9 @@ func UnplugFrom(sandbox ns.NetNS, ifName string) error {
 	return nil
 }
 
-// configure sets the addresses of the sandbox's end, inside the sandbox. The end stays down.
-func (p *Pair) configure(o Options) error {
+// configureSandboxEnd sets the addresses of the sandbox's end, inside the sandbox. The end stays
+// down.
+func (p *Pair) configureSandboxEnd(o Options) error {
 	link, err := netlink.LinkByName(p.IfName)
 	if err != nil {
 		return fmt.Errorf("%s in the sandbox: %w", p.IfName, err)
@@ -103,7 +104,7 @@ func (p *Pair) Activate() error {
 	return nil
 }
 
-// Inspect returns what is missing of the pair, for CNI CHECK.
+// Inspect returns an error for what is missing of the pair, for CNI CHECK.
 func (p *Pair) Inspect(sandbox ns.NetNS) error {
 	host, err := netlink.LinkByName(p.Host)
 	if err != nil {

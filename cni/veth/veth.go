@@ -80,9 +80,9 @@ func (p *Pair) Plug(sandbox ns.NetNS, o Options) error {
 	if err := netlink.LinkAdd(pair); err != nil {
 		return fmt.Errorf("make veth pair of %s and the sandbox's %s: %w", p.Host, p.IfName, err)
 	}
-	err := sandbox.Do(func(ns.NetNS) error { return p.configure(o) })
+	err := sandbox.Do(func(ns.NetNS) error { return p.configureSandboxEnd(o) })
 	if err == nil {
-		err = p.hostEnd(o)
+		err = p.configureHostEnd(o)
 	}
 	if err != nil {
 		return errors.Join(err, Unplug(p.Host))
@@ -90,10 +90,10 @@ func (p *Pair) Plug(sandbox ns.NetNS, o Options) error {
 	return nil
 }
 
-// hostEnd configures the host's end for Open vSwitch, and so that the kernel's own stack ignores
-// it: on the userspace datapath the stack receives every frame of the pod, too. The stack drops
-// frames to the router's MAC, but it would reply to ARP and neighbor discovery of any sender.
-func (p *Pair) hostEnd(o Options) error {
+// configureHostEnd configures the host's end for Open vSwitch, and so that the kernel's own stack
+// ignores it: on the userspace datapath the stack receives every frame of the pod, too. The stack
+// drops frames to the router's MAC, but it would reply to ARP and neighbor discovery of any sender.
+func (p *Pair) configureHostEnd(o Options) error {
 	link, err := netlink.LinkByName(p.Host)
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.Host, err)

@@ -6,20 +6,21 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+
 	"hairpin/cni/veth"
 	"hairpin/ovsdb"
 )
 
-// Sweep reconciles rows and devices. It removes rows whose device is gone, as after a reboot, and
+// Reconcile reconciles rows and devices. It removes rows without a device, as after a reboot, and
 // devices that never had a row, as after an agent was killed: DEL may never be called for them. A
 // pod's row that is gone, because the database was lost or the port was removed by hand, is
-// restored from the record on the link. An error means that Sweep could not read the devices;
-// NeedsSweep reports unfinished work.
-func (s *Server) Sweep(ctx context.Context) error {
-	s.sweeping.Lock()
-	defer s.sweeping.Unlock()
-	// Load these first: a row that comes after the rows are read needs another sweep.
-	wanted, settled := s.sweepsWanted.Load(), s.ovs.Settled()
+// restored from the record on the link. An error means that Reconcile could not read the devices;
+// NeedsReconcile reports unfinished work.
+func (s *Server) Reconcile(ctx context.Context) error {
+	s.reconciling.Lock()
+	defer s.reconciling.Unlock()
+	// Load these first: a row that comes after the rows are read needs another call.
+	wanted, settled := s.reconcilesWanted.Load(), s.ovs.Settled()
 	// Read the rows before the devices: an attachment has a device before it has a row.
 	rows := s.alloc.attachments(s.ovs.View())
 	ends, err := veth.HostEnds()
@@ -30,7 +31,7 @@ func (s *Server) Sweep(ctx context.Context) error {
 	for _, a := range rows {
 		switch link := ends[a.Host]; {
 		case link == nil:
-			s.log.Info("cni: a pod's interface is gone", "pod", a.pod.String(), "interface", a.Host)
+			s.log.Info("cni: removing the port of a pod without an interface", "pod", a.pod.String(), "interface", a.Host)
 			failed = errors.Join(failed, s.detach(ctx, a.Host))
 		case len(a.Addresses) > 0 && readRecord(link) != a.record():
 			failed = errors.Join(failed, s.recordOnLink(&a.attachment))
@@ -38,42 +39,42 @@ func (s *Server) Sweep(ctx context.Context) error {
 	}
 	for host := range ends {
 		if !s.alloc.has(s.ovs.View, host) {
-			// adoptOrDelete reads the record again: a DEL removes the record before the row
-			failed = errors.Join(failed, veth.OnHostEnd(host, s.adoptOrDelete))
+			// restoreOrDelete reads the record again: a DEL removes the record before the row
+			failed = errors.Join(failed, veth.OnHostEnd(host, s.restoreOrDelete))
 		}
 	}
 	failed = errors.Join(failed, s.updateOffloads(rows, ends), s.restoreRows(ctx))
 	if failed == nil && settled {
-		s.sweepsDone.Store(wanted)
+		s.reconcilesDone.Store(wanted)
 	} else {
-		s.sweepsWanted.Add(1)
+		s.reconcilesWanted.Add(1)
 	}
 	if failed != nil {
-		s.log.Warn("cni: pod interfaces and Open vSwitch rows differ", "error", failed)
+		s.log.Warn("cni: reconcile pod interfaces and rows of Open vSwitch", "error", failed)
 	}
 	return nil
 }
 
-// NeedsSweep reports whether Sweep has work left.
-func (s *Server) NeedsSweep() bool {
-	return s.sweepsWanted.Load() != s.sweepsDone.Load() || len(s.alloc.lostRows(s.ovs.View())) > 0
+// NeedsReconcile reports whether Reconcile has work left.
+func (s *Server) NeedsReconcile() bool {
+	return s.reconcilesWanted.Load() != s.reconcilesDone.Load() || len(s.alloc.lostRows(s.ovs.View())) > 0
 }
 
 // recordOnLink records an attachment on its link, unless a DEL is in progress.
 func (s *Server) recordOnLink(a *attachment) error {
 	err := veth.OnHostEnd(a.Host, a.writeRecord)
-	if !s.alloc.isKept(s.ovs.View, a.Host) {
+	if !s.alloc.isAttached(s.ovs.View, a.Host) {
 		err = veth.OnHostEnd(a.Host, eraseRecord)
 	}
 	return err
 }
 
-// adoptOrDelete handles a device without a row.
-func (s *Server) adoptOrDelete(link netlink.Link) error {
+// restoreOrDelete handles a device without a row.
+func (s *Server) restoreOrDelete(link netlink.Link) error {
 	host, record := link.Attrs().Name, readRecord(link)
 	a, ok := parseRecord(host, record)
 	switch {
-	case ok && s.alloc.restore(s.ovs.View(), &a):
+	case ok && s.alloc.addLost(s.ovs.View(), &a):
 		s.log.Warn("cni: Open vSwitch lost a pod's port: restoring it", "pod", a.pod.String(), "interface", host,
 			"addresses", a.Addresses)
 		return nil
