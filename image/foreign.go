@@ -18,8 +18,8 @@ import (
 // machine's tree of the same packages. These are text and links, equal on all architectures; a
 // program is an error.
 
-// Architectures returns the architectures of the container images, as Debian and Go name them.
-func Architectures() []string { return []string{"amd64", "arm64"} }
+// architectures returns the architectures of the container images, as Debian and Go name them.
+func architectures() []string { return []string{"amd64", "arm64"} }
 
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg" // debootstrap's
 

@@ -64,9 +64,6 @@ func isSwitch(name string) bool {
 	return strings.HasPrefix(name, "openvswitch-") || strings.HasPrefix(name, "ovn-")
 }
 
-// Packages returns the names of a node's packages beyond the base system, in the order of the list.
-func Packages() []string { return ReadPackages(packageList) }
-
 // ReadPackages reads a list of packages: one name per line, and comments from # to the end of the
 // line.
 func ReadPackages(text string) []string {
@@ -80,11 +77,8 @@ func ReadPackages(text string) []string {
 	return names
 }
 
-// Root returns the directory under cacheDir of the image of the current list, built or not.
-func Root(cacheDir string) string { return node().root(cacheDir) }
-
 // node returns the list of the node image.
-func node() List { return List{Name: current, Packages: Packages(), Unstable: true} }
+func node() List { return List{Name: current, Packages: ReadPackages(packageList), Unstable: true} }
 
 // on returns the same list for an architecture; empty means this machine's.
 func (l List) on(arch string) List {

@@ -16,7 +16,7 @@ import (
 )
 
 func TestPackagesNameWhatANodeNeeds(t *testing.T) {
-	got := Packages()
+	got := node().Packages
 	for _, want := range []string{"openvswitch-switch", "ovn-central", "ovn-host", "nftables", "iproute2"} {
 		if !slices.Contains(got, want) {
 			t.Errorf("packages.txt lacks %s: %v", want, got)
@@ -68,7 +68,7 @@ func TestSecurityArchive(t *testing.T) {
 // TestBuildOfAPresentImage checks that callers return at once, and that the symlink is repaired.
 func TestBuildOfAPresentImage(t *testing.T) {
 	dir := t.TempDir()
-	want := Root(dir)
+	want := node().root(dir)
 	if err := os.Mkdir(want, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -27,21 +27,21 @@ var lockedPackages string
 //go:embed debian13.lock
 var debian13Packages string
 
-// Package is a package that is installed in a root file system.
-type Package struct {
+// debPackage is a package that is installed in a root file system.
+type debPackage struct {
 	Name, Version, Architecture string
 	Source, SourceVersion       string // the source package
 }
 
-// Installed reads dpkg's list of a root file system, sorted by name.
-func Installed(root string) ([]Package, error) {
+// installedPackages reads dpkg's list of a root file system, sorted by name.
+func installedPackages(root string) ([]debPackage, error) {
 	f, err := os.Open(filepath.Join(root, "var/lib/dpkg/status"))
 	if err != nil {
 		return nil, fmt.Errorf("installed packages: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	var list []Package
-	var p Package
+	var list []debPackage
+	var p debPackage
 	status := ""
 	end := func() {
 		if strings.HasSuffix(status, " installed") {
@@ -53,7 +53,7 @@ func Installed(root string) ([]Package, error) {
 			}
 			list = append(list, p)
 		}
-		p, status = Package{}, ""
+		p, status = debPackage{}, ""
 	}
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
@@ -78,14 +78,14 @@ func Installed(root string) ([]Package, error) {
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("installed packages: %w", err)
 	}
-	slices.SortFunc(list, func(a, b Package) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b debPackage) int { return strings.Compare(a.Name, b.Name) })
 	return list, nil
 }
 
-// Lock returns the text of packages.lock for a root file system: a package and its version per
+// lockOf returns the text of packages.lock for a root file system: a package and its version per
 // line.
-func Lock(root string) (string, error) {
-	list, err := Installed(root)
+func lockOf(root string) (string, error) {
+	list, err := installedPackages(root)
 	if err != nil {
 		return "", err
 	}
@@ -96,7 +96,7 @@ func Lock(root string) (string, error) {
 	return b.String(), nil
 }
 
-// locked returns the list's lock in the format of Lock, or "" for a list without one.
+// locked returns the list's lock in the format of lockOf, or "" for a list without one.
 func (l List) locked() string {
 	arch := cmp.Or(l.Arch, runtime.GOARCH)
 	switch l.Name {
@@ -116,7 +116,7 @@ func (l List) lockFile() string {
 	return "packages.lock"
 }
 
-// locked returns the lines of a lock for an architecture, in the format of Lock.
+// locked returns the lines of a lock for an architecture, in the format of lockOf.
 func locked(lock, arch string) string {
 	var b strings.Builder
 	for line := range strings.Lines(lock) {
@@ -130,7 +130,7 @@ func locked(lock, arch string) string {
 // joinLocks returns the text of packages.lock. A package that differs between architectures has a
 // line for each.
 func joinLocks(locks map[string]string) string {
-	on := map[string][]string{} // line of Lock → architectures
+	on := map[string][]string{} // line of lockOf → architectures
 	for arch, lock := range locks {
 		for line := range strings.Lines(lock) {
 			on[strings.TrimSpace(line)] = append(on[strings.TrimSpace(line)], arch)
@@ -158,12 +158,12 @@ func (l List) WriteLock(ctx context.Context, cacheDir, file string, progress fun
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
 	locks := map[string]string{}
-	for _, arch := range Architectures() {
+	for _, arch := range architectures() {
 		root, err := l.on(arch).Build(ctx, tmp, progress)
 		if err != nil {
 			return err
 		}
-		if locks[arch], err = Lock(root); err != nil {
+		if locks[arch], err = lockOf(root); err != nil {
 			return err
 		}
 	}
@@ -173,10 +173,10 @@ func (l List) WriteLock(ctx context.Context, cacheDir, file string, progress fun
 	return nil
 }
 
-// newer returns the differences of a root file system's packages from a lock in the format of Lock:
-// "openvswitch-switch 3.5.0-1 → 3.5.0-2".
+// newer returns the differences of a root file system's packages from a lock in the format of
+// lockOf: "openvswitch-switch 3.5.0-1 → 3.5.0-2".
 func newer(root, lock string) ([]string, error) {
-	now, err := Installed(root)
+	now, err := installedPackages(root)
 	if err != nil {
 		return nil, err
 	}
@@ -222,19 +222,19 @@ func (l List) checkLocked(root string) error {
 // another architecture. For other architectures, it uses the list's lock.
 func (l List) OVSTag(roots ...string) (string, error) {
 	locks := map[string]string{}
-	for _, arch := range Architectures() {
+	for _, arch := range architectures() {
 		locks[arch] = l.on(arch).locked()
 	}
 	for _, root := range roots {
-		list, err := Installed(root)
+		list, err := installedPackages(root)
 		if err != nil {
 			return "", err
 		}
-		i := slices.IndexFunc(list, func(p Package) bool { return p.Architecture != "all" })
+		i := slices.IndexFunc(list, func(p debPackage) bool { return p.Architecture != "all" })
 		if i < 0 {
 			return "", fmt.Errorf("%s has no packages", root)
 		}
-		if locks[list[i].Architecture], err = Lock(root); err != nil {
+		if locks[list[i].Architecture], err = lockOf(root); err != nil {
 			return "", err
 		}
 	}

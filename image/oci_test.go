@@ -72,12 +72,12 @@ func contents(t *testing.T, archive []byte) (names []string, text map[string]str
 // unpacks it, and checks every digest. A second run gives the same bytes.
 func TestWriteOCI(t *testing.T) {
 	cache, dir := t.TempDir(), t.TempDir()
-	fakeRoot(t, Root(cache), "amd64")
+	fakeRoot(t, node().root(cache), "amd64")
 	program, err := os.Executable() // a program with information about its modules
 	must(t, err)
 	c := Container{Name: "registry.example:5000/net/hairpin:v1", Hairpin: []string{program}, Portmap: []string{program}}
 	out := filepath.Join(dir, "image.tar")
-	tag, err := node().OVSTag(Root(cache))
+	tag, err := node().OVSTag(node().root(cache))
 	must(t, err)
 	var written [2][]byte // the archive and the lists of contents
 	for i := range written {
@@ -209,7 +209,7 @@ func TestOVSTagIn(t *testing.T) {
 func TestWriteOCIArchitectures(t *testing.T) {
 	cache, dir := t.TempDir(), t.TempDir()
 	var programs []string
-	for _, arch := range Architectures() {
+	for _, arch := range architectures() {
 		fakeRoot(t, node().on(arch).root(cache), arch)
 		must(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte("package main\nfunc main() {}\n"), 0o644))
 		program := filepath.Join(dir, arch)
@@ -255,7 +255,7 @@ func TestWriteOCIArchitectures(t *testing.T) {
 		if entry.MediaType != v1.MediaTypeImageIndex || len(image.Manifests) != 2 {
 			t.Fatalf("image %d is %s of %d", i, entry.MediaType, len(image.Manifests))
 		}
-		for j, arch := range Architectures() {
+		for j, arch := range architectures() {
 			var manifest v1.Manifest
 			read(image.Manifests[j], &manifest)
 			var config v1.Image
@@ -283,7 +283,7 @@ func TestWriteOCIArchitectures(t *testing.T) {
 	}
 	bom, err := os.ReadFile(filepath.Join(dir, "hairpin.cdx.json"))
 	must(t, err)
-	for _, arch := range Architectures() {
+	for _, arch := range architectures() {
 		if !bytes.Contains(bom, []byte("perl@5.40.1-6?arch="+arch)) {
 			t.Errorf("the list of contents lacks packages for %s", arch)
 		}
@@ -298,7 +298,7 @@ func TestLock(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for version, lock := range map[string]string{"4.": lockedPackages, "3.5.0-": debian13Packages} {
-		for _, arch := range Architectures() {
+		for _, arch := range architectures() {
 			if text := locked(lock, arch); !strings.Contains(text, "openvswitch-switch "+version) ||
 				strings.Contains(text, arch) {
 				t.Errorf("of %s, with Open vSwitch %s: %s", arch, version, text)

@@ -29,7 +29,7 @@ func writeBOM(dir, name string, sum digest.Digest, roots, programs []string) err
 	}}
 	var list []cdx.Component
 	for _, root := range roots {
-		installed, err := Installed(root)
+		installed, err := installedPackages(root)
 		if err != nil {
 			return err
 		}

@@ -19,8 +19,8 @@ var (
 		"192.0.2.0/24", "::/0", "fd00:10:244::/48", "fd00:10:244:1::4/128", "2001:db8::/32"}
 )
 
-// DrawLabels draws labels of a pod or a namespace.
-func DrawLabels(t *rapid.T) map[string]string {
+// drawLabels draws labels of a pod or a namespace.
+func drawLabels(t *rapid.T) map[string]string {
 	labels := map[string]string{}
 	for _, key := range []string{"app", "tier"} {
 		if v := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, key); v != "" {
@@ -55,7 +55,7 @@ func drawSelector(t *rapid.T) (s cluster.Selector) {
 func DrawNamespaces(t *rapid.T) (list []*cluster.Namespace) {
 	for _, name := range policyNamespaces {
 		if rapid.IntRange(0, 5).Draw(t, "namespace") > 0 {
-			list = append(list, &cluster.Namespace{Name: name, Labels: DrawLabels(t)})
+			list = append(list, &cluster.Namespace{Name: name, Labels: drawLabels(t)})
 		}
 	}
 	return list
@@ -67,7 +67,7 @@ func DrawPolicyPod(t *rapid.T) *cluster.Pod {
 	p := Pod([]string{"node-a", "node-b"}[n-1], fmt.Sprintf("p%d", o), fmt.Sprintf("10.244.%d.%d", n, o),
 		fmt.Sprintf("fd00:10:244:%x::%x", n, o))
 	p.Owner.Namespace = rapid.SampledFrom(policyNamespaces).Draw(t, "namespace")
-	p.Labels = DrawLabels(t)
+	p.Labels = drawLabels(t)
 	for _, port := range policyPorts {
 		if rapid.Bool().Draw(t, "named port") {
 			port.Port = rapid.SampledFrom([]uint16{53, 80, 8080}).Draw(t, "its number")
@@ -202,7 +202,7 @@ func drawBlocks(t *rapid.T) (blocks []netip.Prefix) {
 func Relabel(t *rapid.T, nodes []*cluster.Node) []*cluster.Node {
 	i := rapid.IntRange(0, len(nodes)-1).Draw(t, "node")
 	n := *nodes[i]
-	n.Egress.Labels, n.IPs = DrawLabels(t), slices.Clone(n.Addresses)
+	n.Egress.Labels, n.IPs = drawLabels(t), slices.Clone(n.Addresses)
 	if rapid.Bool().Draw(t, "another address") {
 		n.IPs = append(n.IPs, netip.MustParseAddr("203.0.113.9"))
 	}
@@ -221,7 +221,7 @@ func ChurnPolicies(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 	case 0:
 		n.Namespaces = Edit(t, s.Namespaces, func(t *rapid.T) *cluster.Namespace {
 			return &cluster.Namespace{Name: rapid.SampledFrom(policyNamespaces).Draw(t, "namespace"),
-				Labels: DrawLabels(t)}
+				Labels: drawLabels(t)}
 		}, (*cluster.Namespace).Compare)
 	case 1, 2:
 		n.Pods = Edit(t, s.Pods, DrawPolicyPod, (*cluster.Pod).Compare)

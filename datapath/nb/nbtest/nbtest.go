@@ -13,8 +13,8 @@ import (
 	"hairpin/delta"
 )
 
-// Texts draws strings that need every kind of quoting.
-func Texts() *rapid.Generator[string] {
+// texts draws strings that need every kind of quoting.
+func texts() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.StringMatching(`[a-z][a-z0-9_.-]{0,8}`),
 		rapid.StringMatching(`[ -~]{1,12}`),
@@ -50,7 +50,7 @@ type drawer struct {
 
 func (d *drawer) text(label string) string {
 	if d.wild {
-		return Texts().Draw(d.t, label)
+		return texts().Draw(d.t, label)
 	}
 	return rapid.StringMatching(`[a-z]{1,4}`).Draw(d.t, label)
 }

@@ -75,9 +75,9 @@ func copying(t *rapid.T, f nft.Family) *nft.Table {
 		fam = cluster.IPv6
 	}
 	a := addr(t, fam)
-	c := &nft.Chain{Name: "moves", Type: "filter", Hook: "prerouting", Priority: -150, Owner: Owner(t)}
+	c := &nft.Chain{Name: "moves", Type: "filter", Hook: "prerouting", Priority: -150, Owner: owner(t)}
 	for range rapid.IntRange(0, 2).Draw(t, "rules") {
-		r := nft.Rule{Owner: Owner(t), Do: nft.Dup{To: addr(t, fam), Device: "lo"}, Matches: []nft.Match{
+		r := nft.Rule{Owner: owner(t), Do: nft.Dup{To: addr(t, fam), Device: "lo"}, Matches: []nft.Match{
 			nft.InInterface{Name: "eth0"}, nft.AddrIn{Dst: true, Prefix: netip.PrefixFrom(a, a.BitLen())},
 			nft.CTNewOrInvalid,
 		}}
@@ -94,8 +94,8 @@ func copying(t *rapid.T, f nft.Family) *nft.Table {
 		Sets: map[string]*nft.Set{}}
 }
 
-// Owner draws an owner; sometimes its label is too long for nft.
-func Owner(t *rapid.T) cluster.Owner {
+// owner draws an owner; sometimes its label is too long for nft.
+func owner(t *rapid.T) cluster.Owner {
 	name := rapid.SampledFrom([]string{"web", "db-0", "a.b", strings.Repeat("x", 63), strings.Repeat("y", 200)}).Draw(t,
 		"name")
 	switch rapid.IntRange(0, 2).Draw(t, "owner") {
@@ -136,7 +136,7 @@ func table(t *rapid.T, f nft.Family) *nft.Table {
 		if !rapid.Bool().Draw(t, c.Name) {
 			continue
 		}
-		c.Owner = Owner(t)
+		c.Owner = owner(t)
 		if c.Hook != "" && c.Type == "filter" {
 			c.Priority += rapid.IntRange(-5, 5).Draw(t, "priority")
 		}
@@ -218,7 +218,7 @@ func addTargets(t *rapid.T, m *nft.Map) {
 		if !m.AddressOnly() {
 			to = netip.AddrPortFrom(to.Addr(), rapid.Uint16().Draw(t, "to port"))
 		}
-		m.Elements.Put(element(t, m.Key), nft.Target{Addr: to, Owner: Owner(t)})
+		m.Elements.Put(element(t, m.Key), nft.Target{Addr: to, Owner: owner(t)})
 	}
 }
 
@@ -236,12 +236,12 @@ func drawSet(t *rapid.T, name string) *nft.Set {
 
 func addMembers(t *rapid.T, s *nft.Set) {
 	for range rapid.IntRange(0, 4).Draw(t, "elements") {
-		s.Elements.Put(element(t, s.Key), Owner(t))
+		s.Elements.Put(element(t, s.Key), owner(t))
 	}
 }
 
 func rule(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Rule {
-	r := nft.Rule{Owner: Owner(t)}
+	r := nft.Rule{Owner: owner(t)}
 	r.Comment = rapid.SampledFrom([]string{"", "pods to the host", "a/b: c", ": x", "é # { } ; ok",
 		strings.Repeat("z", 120)}).Draw(t, "comment")
 	for range rapid.IntRange(0, 3).Draw(t, "matches") {
