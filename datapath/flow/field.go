@@ -16,8 +16,8 @@ type field struct {
 	at       func(*Match) any // pointer to the field in a Match
 	notation oxm.Notation     // of its value in text; nil: none (in_port has a port name)
 	forms    []form           // by protocol
-	add      int              // of a number: what to add to the value in Match for the value in a packet
-	bits     int              // of a number: its size; 0: that of its type
+	add      int              // of a uint16: what to add to the value in Match for the value in a packet
+	bits     int              // of a uint16 or uint32: the size of the value in Match; 0: that of its type
 }
 
 // form is the name and the encoding of a field.
