@@ -18,7 +18,8 @@ import (
 const aboutAPI = `# API
 
 This page lists the resources of Hairpin, and the labels and annotations that users set or read.
-Group, names and fields of EgressIP and EgressService are those of OVN-Kubernetes.
+In a cluster, ` + "`kubectl explain egressip.spec`" + ` prints the fields. Group, names and fields of EgressIP
+and EgressService are those of OVN-Kubernetes, and some fields of EgressIP are Hairpin's own.
 [egress-ip.md](../user/egress-ip.md), [egress-service.md](../user/egress-service.md),
 [load-balancer.md](../user/load-balancer.md), [bgp.md](../user/bgp.md) and
 [pod-addresses.md](../user/pod-addresses.md) describe how to use the resources.

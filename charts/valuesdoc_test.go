@@ -14,9 +14,22 @@ import (
 
 const aboutValues = `# Helm values
 
-This page lists every value of the chart, with its type and default. A value that is not listed is
-an error. The type "string map" is an object whose values are strings, "object" one with the keys of
-the Kubernetes API.
+This page lists every value of the chart, with its type and default. Set values in a file:
+
+` + "```" + `yaml
+# values.yaml
+apiServer: {host: 10.0.0.10}
+config:
+  gateway: {mode: local}
+` + "```" + `
+
+` + "```" + `
+helm upgrade hairpin hairpin-0.2.0.tgz --namespace hairpin --reset-then-reuse-values --values values.yaml
+helm get values hairpin --namespace hairpin    # the values that you set
+` + "```" + `
+
+A value that is not listed is an error. The type "string map" is an object with strings as values,
+"object" one with the keys of the Kubernetes API.
 `
 
 const aboutChart = `# Hairpin

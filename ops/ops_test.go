@@ -150,7 +150,9 @@ func TestMetricsDocument(t *testing.T) {
 		"[monitoring.md](../operations/monitoring.md#prometheus) describes how to\n" +
 		"scrape them, and [configuration.md](configuration.md#metrics-by-tls) where agent and " +
 		"controller serve them. Both\n" +
-		"also have the metrics of every Go program (`go_*`, `process_*`). Durations are in seconds.\n")
+		"also have the metrics of every Go program (`go_*`, `process_*`). Durations are in seconds. To read the\n" +
+		"values of one node by hand:\n\n```\n" +
+		"kubectl -n hairpin exec POD -c agent -- hairpin probe metrics\n```\n")
 	for _, of := range []struct{ of, title string }{{both, "Agent and controller"}, {OfAgent, "Agent"},
 		{OfController, "Controller"}} {
 		fmt.Fprintf(&b, "\n## %s\n\n| metric | kind | labels | meaning |\n|---|---|---|---|\n", of.title)
