@@ -1,5 +1,7 @@
-// Package config reads the administrator's configuration: a file of INI format, overridden by
-// flags. The sections and keys are those of OVN-Kubernetes where it has the option.
+// Package config has the administrator's configuration: Load reads a file of INI format, and each
+// Option is also a flag. The sections and keys are those of OVN-Kubernetes where it has the option.
+//
+// Conversion and MetalLB convert the configuration of other network plugins.
 package config
 
 import (
@@ -23,28 +25,6 @@ import (
 type Config struct {
 	Cluster cluster.Config
 	Process Process
-}
-
-// Process is the configuration of one process; plan does not see it.
-type Process struct {
-	Node       string // [default] node: the name of the Node this agent works for; empty = the host's name
-	Kubeconfig string // [kubernetes] kubeconfig: empty = the service account of the pod
-	Manifests  string // [kubernetes] manifests: a folder to read instead of the API
-	RunDir     string // [default] run-dir: sockets of the agent
-	OVSRunDir  string // [default] ovs-run-dir: db.sock and the control sockets of Open vSwitch
-	OVNRunDir  string // [default] ovn-run-dir: sockets of the node's OVN databases
-	LogLevel   string // [logging] level: debug, info, warn, error
-	Repair     bool   // [default] repair: repair drift
-	Uplink     string // [gateway] uplink: the device to take into the gateway bridge; empty = the default route's
-
-	TakeOver bool // [gateway] take-over: in mode detached, remove a gateway bridge that another program made
-
-	Egress EgressProbing // [ovnkubernetesfeature]
-
-	Healthz, Metrics                       []netip.AddrPort // [default] healthz-bind-address, metrics-bind-address
-	ControllerHealthz, ControllerMetrics   []netip.AddrPort // of the controller; empty: see its socket
-	SecureMetrics, ControllerSecureMetrics []netip.AddrPort // by TLS, for clients with a permission
-	MetricsCert, MetricsKey                string           // [default] metrics-cert, metrics-key
 }
 
 // Option is one setting: a key of a section of the configuration file, and a flag.
@@ -82,10 +62,10 @@ func (o Option) Get(c Config) string { return o.get(&c) }
 
 // DefaultConfig returns the defaults of all options.
 func DefaultConfig() Config {
-	known := cluster.DefaultConfig()
-	known.Conntrack.Cores, known.Conntrack.Min = runtime.NumCPU(), 131072 // kube-proxy's
+	shared := cluster.DefaultConfig()
+	shared.Conntrack.Cores, shared.Conntrack.Min = runtime.NumCPU(), 131072 // kube-proxy's minimum
 	return Config{
-		Cluster: known,
+		Cluster: shared,
 		Process: Process{
 			RunDir:                  "/run/hairpin",
 			OVSRunDir:               "/run/openvswitch",
@@ -93,18 +73,18 @@ func DefaultConfig() Config {
 			LogLevel:                "info",
 			Repair:                  true,
 			Egress:                  EgressProbing{Timeout: time.Second, Interval: 200 * time.Millisecond},
-			Healthz:                 at("0.0.0.0:10256", "[::]:10256"),
-			Metrics:                 at("127.0.0.1:10249", "[::1]:10249"),
-			SecureMetrics:           at("0.0.0.0:10251", "[::]:10251"),
-			ControllerSecureMetrics: at("0.0.0.0:10252", "[::]:10252"),
-			ControllerHealthz:       at("127.0.0.1:10253", "[::1]:10253"),
+			Healthz:                 addrPorts("0.0.0.0:10256", "[::]:10256"),
+			Metrics:                 addrPorts("127.0.0.1:10249", "[::1]:10249"),
+			SecureMetrics:           addrPorts("0.0.0.0:10251", "[::]:10251"),
+			ControllerSecureMetrics: addrPorts("0.0.0.0:10252", "[::]:10252"),
+			ControllerHealthz:       addrPorts("127.0.0.1:10253", "[::1]:10253"),
 		},
 	}
 }
 
-// Options lists all options. Sections and keys are those of OVN-Kubernetes where it has the option.
+// Options lists all options, in the order of the generated documents.
 func Options() []Option {
-	return slices.Concat(defaultOptions(), limitOptions(), conntrackOptions(), endpointOptions(), kubernetesOptions(),
+	return slices.Concat(defaultOptions(), serviceOptions(), conntrackOptions(), endpointOptions(), kubernetesOptions(),
 		gatewayOptions(), egressOptions())
 }
 
@@ -122,30 +102,29 @@ func defaultOptions() []Option {
 			},
 			func(c *Config) string { return strconv.Itoa(int(c.Cluster.EncapPort)) }},
 		{"default", "cluster-subnets",
-			"comma-separated pod address ranges, each with the prefix length of a node's share, such " +
+			"comma-separated pod address ranges, each with the prefix length of a node's range, such " +
 				"as 10.244.0.0/16/24",
 			setClusterSubnets, getClusterSubnets},
 		text("default", "node", "name of this Node; empty = the host name",
 			func(c *Config) *string { return &c.Process.Node }),
-		path("default", "run-dir", "directory of the agent's sockets",
+		requiredText("default", "run-dir", "directory of the agent's sockets",
 			func(c *Config) *string { return &c.Process.RunDir }),
-		path("default", "ovs-run-dir", "directory of Open vSwitch's sockets",
+		requiredText("default", "ovs-run-dir", "directory of Open vSwitch's sockets",
 			func(c *Config) *string { return &c.Process.OVSRunDir }),
-		path("default", "ovn-run-dir", "directory of the sockets of the node's OVN databases",
+		requiredText("default", "ovn-run-dir", "directory of the sockets of the node's OVN databases",
 			func(c *Config) *string { return &c.Process.OVNRunDir }),
-		{"default", "repair",
-			"undo manual changes to flows, rules and routes; false = only report them (hairpin diff, " +
+		boolean("default", "repair",
+			"undo manual changes to flows, rules and routes; false = only report them (hairpin diff, "+
 				"hairpin explain --live)",
-			func(c *Config, v string) error { return setBool(&c.Process.Repair, v) },
-			func(c *Config) string { return strconv.FormatBool(c.Process.Repair) }},
+			func(c *Config) *bool { return &c.Process.Repair }),
 		oneOf("default", "service-engine",
 			"service implementation, openflow (OpenFlow groups) or ovn (OVN load balancers; see docs/user/services.md)",
 			func(c *Config) *string { return &c.Cluster.ServiceEngine }, cluster.EngineOpenFlow, cluster.EngineOVN),
 		oneOf("logging", "level", "minimum level of log messages",
 			func(c *Config) *string { return &c.Process.LogLevel }, "debug", "info", "warn", "error"),
-		perFamily("clustermanager", "v4-transit-subnet", "addresses of the node routers on the transit switch",
+		subnet("clustermanager", "v4-transit-subnet", "addresses of the node routers on the transit switch",
 			cluster.IPv4, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 16),
-		perFamily("clustermanager", "v6-transit-subnet", "addresses of the node routers on the transit switch",
+		subnet("clustermanager", "v6-transit-subnet", "addresses of the node routers on the transit switch",
 			cluster.IPv6, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 112),
 	}
 }
@@ -172,54 +151,49 @@ func gatewayOptions() []Option {
 			"addresses of the gateway bridge in gateway mode detached, at most one per family",
 			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.Advertise, v) },
 			func(c *Config) string { return join(c.Cluster.Gateway.Advertise) }},
-		path("gateway", "interface", "name of the gateway bridge",
+		requiredText("gateway", "interface", "name of the gateway bridge",
 			func(c *Config) *string { return &c.Cluster.Gateway.Interface }),
 		text("gateway", "uplink",
 			"device to add to a gateway bridge that the agent creates; empty = the default route's device",
 			func(c *Config) *string { return &c.Process.Uplink }),
-		{"gateway", "take-over",
-			"in gateway mode detached, delete a gateway bridge that another tool made and return its " +
-				"addresses and routes to " +
-				"the device; does not apply to bridges of NetworkManager",
-			func(c *Config, v string) error { return setBool(&c.Process.TakeOver, v) },
-			func(c *Config) string { return strconv.FormatBool(c.Process.TakeOver) }},
+		boolean("gateway", "take-over",
+			"in gateway mode detached, delete a gateway bridge that another tool made and return its addresses "+
+				"and routes to the device; does not apply to bridges of NetworkManager",
+			func(c *Config) *bool { return &c.Process.TakeOver }),
 		{"gateway", "next-hop",
 			"default gateways; several of one family share the traffic (ECMP); empty = the host's",
 			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.NextHops, v) },
 			func(c *Config) string { return join(c.Cluster.Gateway.NextHops) }},
-		{"gateway", "nodeport", "serve NodePorts",
-			func(c *Config, v string) error { return setBool(&c.Cluster.Gateway.NodePort, v) },
-			func(c *Config) string { return strconv.FormatBool(c.Cluster.Gateway.NodePort) }},
+		boolean("gateway", "nodeport", "serve NodePorts",
+			func(c *Config) *bool { return &c.Cluster.Gateway.NodePort }),
 		{"gateway", "nodeport-addresses",
 			"node addresses that serve NodePorts: primary (the Node's InternalIPs), ranges, or both; empty = all, " +
 				"including 127.0.0.1 and ::1",
-			func(c *Config, v string) error { return setNodePortOn(&c.Cluster.Gateway.NodePorts, v) },
-			func(c *Config) string { return getNodePortOn(&c.Cluster.Gateway.NodePorts) }},
+			func(c *Config, v string) error { return setNodePortAddresses(&c.Cluster.Gateway.NodePorts, v) },
+			func(c *Config) string { return getNodePortAddresses(&c.Cluster.Gateway.NodePorts) }},
 		oneOf("gateway", "nodeport-path",
-			"path of NodePort traffic from other devices of the host, nft (the host's IP stack) or "+
-				"redirect (eBPF programs "+
-				"that bypass the host's IP stack and firewall, where kernel and device support them)",
+			"path of NodePort traffic from other devices of the host, nft (the host's IP stack) or redirect (eBPF "+
+				"programs that bypass the host's IP stack and firewall, where kernel and device support them)",
 			func(c *Config) *string { return &c.Cluster.Gateway.NodePortPath }, cluster.PathNFT, cluster.PathRedirect),
 		oneOf("gateway", "node-local",
-			"path from the host to Services, policy (gateway bridge) or dgp (management port, and a "+
-				"distributed gateway port "+
-				"for endpoints on the host itself)",
+			"path from the host to Services, policy (gateway bridge) or dgp (management port, and a distributed "+
+				"gateway port for endpoints on the host itself)",
 			func(c *Config) *string { return &c.Cluster.Gateway.NodeLocal }, cluster.LocalPolicy, cluster.LocalDGP),
-		perFamily("gateway", "v4-node-local-subnet",
+		subnet("gateway", "v4-node-local-subnet",
 			"addresses between the distributed gateway port and the host; the same on every node", cluster.IPv4,
 			nodeLocal, 29),
-		perFamily("gateway", "v6-node-local-subnet",
+		subnet("gateway", "v6-node-local-subnet",
 			"addresses between the distributed gateway port and the host; the same on every node", cluster.IPv6,
 			nodeLocal, 125),
-		perFamily("gateway", "v4-masquerade-subnet",
+		subnet("gateway", "v4-masquerade-subnet",
 			"masquerade addresses between a host and its gateway router; the same on every node", cluster.IPv4,
 			masquerade, 29),
-		perFamily("gateway", "v6-masquerade-subnet",
+		subnet("gateway", "v6-masquerade-subnet",
 			"masquerade addresses between a host and its gateway router; the same on every node", cluster.IPv6,
 			masquerade, 125),
-		perFamily("gateway", "v4-join-subnet", "addresses of the gateway routers on the join switch", cluster.IPv4,
+		subnet("gateway", "v4-join-subnet", "addresses of the gateway routers on the join switch", cluster.IPv4,
 			joins, 16),
-		perFamily("gateway", "v6-join-subnet", "addresses of the gateway routers on the join switch", cluster.IPv6,
+		subnet("gateway", "v6-join-subnet", "addresses of the gateway routers on the join switch", cluster.IPv6,
 			joins, 112),
 	}
 }
@@ -230,8 +204,8 @@ func text(section, key, usage string, field func(*Config) *string) Option {
 		func(c *Config) string { return *field(c) }}
 }
 
-// path returns an option for a text that cannot be empty.
-func path(section, key, usage string, field func(*Config) *string) Option {
+// requiredText returns an option for a text that cannot be empty.
+func requiredText(section, key, usage string, field func(*Config) *string) Option {
 	o := text(section, key, usage, field)
 	o.set = func(c *Config, v string) error {
 		if v == "" {
@@ -243,20 +217,24 @@ func path(section, key, usage string, field func(*Config) *string) Option {
 	return o
 }
 
-func setBool(dst *bool, v string) error {
-	on, err := strconv.ParseBool(v)
-	if err != nil {
-		return fmt.Errorf("%q is neither true nor false", v)
-	}
-	*dst = on
-	return nil
+func boolean(section, key, usage string, field func(*Config) *bool) Option {
+	return Option{section, key, usage,
+		func(c *Config, v string) error {
+			on, err := strconv.ParseBool(v)
+			if err != nil {
+				return fmt.Errorf("%q is neither true nor false", v)
+			}
+			*field(c) = on
+			return nil
+		},
+		func(c *Config) string { return strconv.FormatBool(*field(c)) }}
 }
 
-func oneOf(section, key, usage string, field func(*Config) *string, words ...string) Option {
-	return Option{section, key, usage + ": " + strings.Join(words, ", "),
+func oneOf(section, key, usage string, field func(*Config) *string, values ...string) Option {
+	return Option{section, key, usage + ": " + strings.Join(values, ", "),
 		func(c *Config, v string) error {
-			if !slices.Contains(words, v) {
-				return fmt.Errorf("%q is not one of %s", v, strings.Join(words, ", "))
+			if !slices.Contains(values, v) {
+				return fmt.Errorf("%q is not one of %s", v, strings.Join(values, ", "))
 			}
 			*field(c) = v
 			return nil
@@ -264,12 +242,12 @@ func oneOf(section, key, usage string, field func(*Config) *string, words ...str
 		func(c *Config) string { return *field(c) }}
 }
 
-func number(section, key, usage string, field func(*Config) *int, least, most int) Option {
+func number(section, key, usage string, field func(*Config) *int, lowest, highest int) Option {
 	return Option{section, key, usage,
 		func(c *Config, v string) error {
 			n, err := strconv.Atoi(v)
-			if err != nil || n < least || n > most {
-				return fmt.Errorf("%q is not a number from %d to %d", v, least, most)
+			if err != nil || n < lowest || n > highest {
+				return fmt.Errorf("%q is not a number from %d to %d", v, lowest, highest)
 			}
 			*field(c) = n
 			return nil
@@ -277,9 +255,9 @@ func number(section, key, usage string, field func(*Config) *int, least, most in
 		func(c *Config) string { return strconv.Itoa(*field(c)) }}
 }
 
-// perFamily returns an option for the subnet of one family in a list with at most one per family.
-// longest is the longest prefix with enough addresses.
-func perFamily(section, key, usage string, f cluster.Family, field func(*Config) *[]netip.Prefix, longest int) Option {
+// subnet returns an option for the subnet of family f in a list with at most one per family. A
+// prefix longer than longest has too few addresses.
+func subnet(section, key, usage string, f cluster.Family, field func(*Config) *[]netip.Prefix, longest int) Option {
 	return Option{section, key, fmt.Sprintf("%s: an %s subnet, /%d or larger", usage, f, longest),
 		func(c *Config, v string) error {
 			p, err := parsePrefix(v)
@@ -307,6 +285,11 @@ func perFamily(section, key, usage string, f cluster.Family, field func(*Config)
 		}}
 }
 
+// splitList splits a list that may be empty, at commas and spaces.
+func splitList(v string) []string {
+	return strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
 func parsePrefix(v string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(strings.TrimSpace(v))
 	if err != nil || p != p.Masked() || p.Addr().Is4In6() {
@@ -331,7 +314,7 @@ func setPrefixes(dst *[]netip.Prefix, v string) error {
 // setAddrs reads at most one address per family.
 func setAddrs(dst *[]netip.Addr, v string) error {
 	var list []netip.Addr
-	for _, t := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' }) {
+	for _, t := range splitList(v) {
 		a, err := netip.ParseAddr(t)
 		if err != nil || a.Zone() != "" || a.Is4In6() {
 			return fmt.Errorf("%q is not an address", t)
@@ -364,7 +347,7 @@ func setClusterSubnets(c *Config, v string) error {
 	for _, t := range strings.Split(v, ",") {
 		t = strings.TrimSpace(t)
 		at := strings.LastIndexByte(t, '/')
-		if strings.Count(t, "/") < 2 { // no part length: 24 and 64 as in OVN-Kubernetes
+		if strings.Count(t, "/") < 2 { // no length of a node's range: the default is OVN-Kubernetes'
 			at = len(t)
 		}
 		p, err := parsePrefix(t[:at])
@@ -381,7 +364,7 @@ func setClusterSubnets(c *Config, v string) error {
 			}
 		}
 		if host <= p.Bits() || host >= p.Addr().BitLen()-1 {
-			return fmt.Errorf("%q: a node's part must be smaller than /%d and hold more than two addresses", t,
+			return fmt.Errorf("%q: a node's range must be smaller than /%d and hold more than two addresses", t,
 				p.Bits())
 		}
 		if err := cluster.CheckRange(p); err != nil {

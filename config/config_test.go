@@ -198,8 +198,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestClusterSubnetsWithoutPart checks that a node's part is a /24 or a /64 by default.
-func TestClusterSubnetsWithoutPart(t *testing.T) {
+// TestClusterSubnetsWithoutLength checks that a node's range is a /24 or a /64 by default.
+func TestClusterSubnetsWithoutLength(t *testing.T) {
 	for _, o := range config.Options() {
 		if o.Key == "cluster-subnets" {
 			c := config.DefaultConfig()

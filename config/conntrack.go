@@ -2,13 +2,13 @@ package config
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	"hairpin/cluster"
 )
 
-// conntrackOptions returns the options of kube-proxy. Unset options keep the machine's values.
+// conntrackOptions returns the options for connection tracking. Except for those of pods, they have
+// the names and meanings of kube-proxy's flags.
 func conntrackOptions() []Option {
 	of := func(c *Config) *cluster.ConntrackConfig { return &c.Cluster.Conntrack }
 	entries := func(key, usage string, field func(*Config) *int) Option {
@@ -48,16 +48,8 @@ func conntrackOptions() []Option {
 			func(c *Config) *time.Duration { return &of(c).TCPEstablished }),
 		seconds("conntrack-tcp-timeout-close-wait", "timeout of a half-closed TCP connection",
 			func(c *Config) *time.Duration { return &of(c).TCPCloseWait }),
-		{"default", "conntrack-tcp-be-liberal",
+		boolean("default", "conntrack-tcp-be-liberal",
 			"treat out-of-window TCP packets as valid (net.netfilter.nf_conntrack_tcp_be_liberal)",
-			func(c *Config, v string) error {
-				on, err := strconv.ParseBool(v)
-				if err != nil {
-					return fmt.Errorf("%q is neither true nor false", v)
-				}
-				of(c).TCPLiberal = on
-				return nil
-			},
-			func(c *Config) string { return strconv.FormatBool(of(c).TCPLiberal) }},
+			func(c *Config) *bool { return &of(c).TCPLiberal }),
 	}
 }

@@ -19,17 +19,15 @@ type Conversion struct {
 	Config  Config
 	Unknown []string // unknown keys, as in "FILE: key"
 
-	mode   string
-	keys   map[string]bool // flags of options that were set
+	flags  map[string]bool // of the options that were set
 	notes  []string        // on keys without an option of Hairpin
-	file   string
-	fields map[string]any // of the file: not converted yet, by path
+	file   string          // the file that Add converts
+	fields map[string]any  // its fields that are not converted yet, by path
 }
 
 // NewConversion returns a Conversion for a gateway mode.
 func NewConversion(mode string) (*Conversion, error) {
-	c := &Conversion{Config: DefaultConfig(), keys: map[string]bool{}, mode: mode}
-	c.file = "--gateway-mode"
+	c := &Conversion{Config: DefaultConfig(), flags: map[string]bool{}, file: "--gateway-mode"}
 	return c, c.set("mode", "gateway-mode", mode)
 }
 
@@ -45,7 +43,7 @@ func (c *Conversion) Add(file string, text []byte) error {
 		return c.node(all)
 	}
 	flatten(c.fields, "", all)
-	has := func(key string) bool { _, has := all[key]; return has }
+	has := func(key string) bool { _, ok := all[key]; return ok }
 	var err error
 	switch {
 	case len(all) == 0: // comments only, as MicroShift's examples are
@@ -64,18 +62,18 @@ func (c *Conversion) Add(file string, text []byte) error {
 	return err
 }
 
-// flatten lists the fields of nested maps by path.
-func flatten(to map[string]any, path string, x map[string]any) {
-	for key, value := range x {
-		if inner, is := value.(map[string]any); is {
-			flatten(to, path+key+".", inner)
+// flatten adds the fields of nested maps to a map by path, such as "network.clusterNetwork".
+func flatten(to map[string]any, prefix string, from map[string]any) {
+	for key, value := range from {
+		if inner, ok := value.(map[string]any); ok {
+			flatten(to, prefix+key+".", inner)
 		} else {
-			to[path+key] = value
+			to[prefix+key] = value
 		}
 	}
 }
 
-// set sets an option from a field.
+// set sets an option to the value of a field.
 func (c *Conversion) set(field, flag, value string) error {
 	for _, o := range Options() {
 		if o.Flag() != flag {
@@ -84,7 +82,7 @@ func (c *Conversion) set(field, flag, value string) error {
 		if err := o.set(&c.Config, value); err != nil {
 			return fmt.Errorf("%s: %s: %w", c.file, field, err)
 		}
-		c.keys[flag] = true
+		c.flags[flag] = true
 	}
 	return nil
 }
@@ -93,9 +91,10 @@ func (c *Conversion) note(format string, args ...any) {
 	c.notes = append(c.notes, c.file+": "+fmt.Sprintf(format, args...))
 }
 
-// text takes a field as text. The second result is false if the field is missing or empty.
+// text removes a field from c.fields and returns its value as text. The second result is false if
+// the field is missing or empty.
 func (c *Conversion) text(path string) (string, bool, error) {
-	x, has := c.fields[path]
+	x := c.fields[path]
 	delete(c.fields, path)
 	switch x := x.(type) {
 	case nil:
@@ -103,9 +102,9 @@ func (c *Conversion) text(path string) (string, bool, error) {
 	case string:
 		return x, x != "", nil
 	case float64:
-		return strconv.FormatFloat(x, 'f', -1, 64), has, nil
+		return strconv.FormatFloat(x, 'f', -1, 64), true, nil
 	case bool:
-		return strconv.FormatBool(x), has, nil
+		return strconv.FormatBool(x), true, nil
 	}
 	return "", false, fmt.Errorf("%s: %s: is a list", c.file, path)
 }
@@ -119,6 +118,7 @@ func (c *Conversion) ovn() error {
 	if err != nil {
 		return err
 	}
+	mode := c.Config.Cluster.Gateway.Mode
 	for _, path := range []string{"ovsInit.gatewayInterface", "ovsInit.externalGatewayInterface",
 		"ovsInit.disableOVSInit"} {
 		value, has, err := c.text(path)
@@ -126,14 +126,14 @@ func (c *Conversion) ovn() error {
 		case err != nil:
 			return err
 		case !has:
-		case path == "ovsInit.gatewayInterface" && cluster.ModeNamed(c.mode).Uplink:
+		case path == "ovsInit.gatewayInterface" && cluster.ModeNamed(mode).Uplink:
 			if err := c.set(path, "gateway-uplink", value); err != nil {
 				return err
 			}
 		case path == "ovsInit.disableOVSInit":
 			c.note("%s = %s: Hairpin makes its bridge itself", path, value)
 		case path == "ovsInit.gatewayInterface":
-			c.note("%s = %s: mode %s takes no device into the bridge", path, value, c.mode)
+			c.note("%s = %s: mode %s takes no device into the bridge", path, value, mode)
 		default:
 			c.note("%s = %s: there is one gateway bridge", path, value)
 		}
@@ -141,9 +141,9 @@ func (c *Conversion) ovn() error {
 	return nil
 }
 
-// microshiftDefault has MicroShift's own ranges, by the family of its node's address, as in
-// updateComputedValues in its pkg/config/config.go.
-var microshiftDefault = map[string][2]string{"network.clusterNetwork": {"10.42.0.0/16", "fd01::/48"},
+// microshiftDefaults has MicroShift's default ranges for a node with an IPv4 address, and with an
+// IPv6 address: see updateComputedValues in MicroShift's pkg/config/config.go.
+var microshiftDefaults = map[string][2]string{"network.clusterNetwork": {"10.42.0.0/16", "fd01::/48"},
 	"network.serviceNetwork": {"10.43.0.0/16", "fd02::/112"}}
 
 // microshift converts the network settings in /etc/microshift/config.yaml.
@@ -164,29 +164,21 @@ func (c *Conversion) microshift() error {
 	if err != nil {
 		return err
 	}
-	var subnets []string
-	for _, p := range pods {
-		share := 24
-		if p.Addr().Is6() {
-			share = 64
-		}
-		subnets = append(subnets, fmt.Sprintf("%s/%d", p, share))
-	}
 	advertise, has, err := c.text("apiServer.advertiseAddress")
 	if err != nil {
 		return err
 	}
-	if !has { // MicroShift takes the first address after the Service range
-		advertise = behind(services[0]).String()
+	if !has { // MicroShift advertises the first address after the Service range
+		advertise = addrAfter(services[0]).String()
 	}
-	if len(services) > 1 { // and always adds one of the second family to its bridge
-		advertise += "," + behind(services[1]).String()
+	if len(services) > 1 { // MicroShift always adds one of the second family to its bridge
+		advertise += "," + addrAfter(services[1]).String()
 	}
 	name, named, err := c.text("node.hostnameOverride")
 	if err != nil {
 		return err
 	}
-	err = errors.Join(c.set("network.clusterNetwork", "cluster-subnets", strings.Join(subnets, ",")),
+	err = errors.Join(c.set("network.clusterNetwork", "cluster-subnets", join(pods)),
 		c.set("network.serviceNetwork", "service-cidrs", join(services)),
 		c.set("apiServer.advertiseAddress", "gateway-advertise-address", advertise))
 	if named {
@@ -198,23 +190,23 @@ func (c *Conversion) microshift() error {
 	return err
 }
 
-// ranges takes a list of ranges, each a text or a map with cidr. It returns MicroShift's default if
-// there is no list.
+// ranges removes a list of ranges from c.fields and returns it. Each item is a text or a map with
+// cidr. Without a list, ranges returns MicroShift's default.
 func (c *Conversion) ranges(path string, ip6 bool) (list []netip.Prefix, err error) {
 	x := c.fields[path]
 	delete(c.fields, path)
-	all, is := x.([]any)
-	if x == nil || is && len(all) == 0 {
-		all, is = []any{microshiftDefault[path][0]}, true
+	all, ok := x.([]any)
+	if x == nil || ok && len(all) == 0 {
+		all, ok = []any{microshiftDefaults[path][0]}, true
 		if ip6 {
-			all[0] = microshiftDefault[path][1]
+			all[0] = microshiftDefaults[path][1]
 		}
 	}
-	if !is {
-		return nil, fmt.Errorf("%s: %s: is no list", c.file, path)
+	if !ok {
+		return nil, fmt.Errorf("%s: %s: is not a list", c.file, path)
 	}
 	for i, one := range all {
-		if m, is := one.(map[string]any); is {
+		if m, ok := one.(map[string]any); ok {
 			one = m["cidr"]
 		}
 		text, _ := one.(string)
@@ -227,8 +219,8 @@ func (c *Conversion) ranges(path string, ip6 bool) (list []netip.Prefix, err err
 	return list, nil
 }
 
-// behind returns the first address after a range.
-func behind(p netip.Prefix) netip.Addr {
+// addrAfter returns the first address after a range.
+func addrAfter(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().AsSlice()
 	for bit := p.Bits() - 1; bit >= 0; bit-- { // add one to the prefix as a number
 		b[bit/8] ^= 1 << (7 - bit%8)
@@ -243,8 +235,8 @@ func behind(p netip.Prefix) netip.Addr {
 // keyPrimary is the annotation of a Node with the addresses of OVN-Kubernetes' gateway bridge.
 const keyPrimary = "k8s.ovn.org/node-primary-ifaddr"
 
-// node converts the addresses of a Node's gateway bridge. In mode detached, they are host addresses
-// without a network.
+// node converts the addresses of a Node's gateway bridge. Those of gateway mode detached have the
+// longest prefix; the others belong to the machine.
 func (c *Conversion) node(object map[string]any) error {
 	meta, _ := object["metadata"].(map[string]any)
 	annotations, _ := meta["annotations"].(map[string]any)
@@ -253,12 +245,12 @@ func (c *Conversion) node(object map[string]any) error {
 	if text == "" {
 		return fmt.Errorf("%s: %s: is missing", c.file, field)
 	}
-	var of struct{ IPv4, IPv6 string }
-	if err := yaml.UnmarshalStrict([]byte(text), &of); err != nil {
+	var bridge struct{ IPv4, IPv6 string }
+	if err := yaml.UnmarshalStrict([]byte(text), &bridge); err != nil {
 		return fmt.Errorf("%s: %s: %w", c.file, field, err)
 	}
-	var own []string
-	for _, a := range []string{of.IPv4, of.IPv6} {
+	var advertise []string
+	for _, a := range []string{bridge.IPv4, bridge.IPv6} {
 		if a == "" {
 			continue
 		}
@@ -267,15 +259,15 @@ func (c *Conversion) node(object map[string]any) error {
 			return fmt.Errorf("%s: %s: %q is not an address with the length of its network", c.file, field, a)
 		}
 		if p.IsSingleIP() {
-			own = append(own, p.Addr().String())
+			advertise = append(advertise, p.Addr().String())
 		} else {
 			c.note("%s: %s is the machine's own: Hairpin finds it", keyPrimary, p)
 		}
 	}
-	if len(own) == 0 {
+	if len(advertise) == 0 {
 		return nil
 	}
-	return c.set(field, "gateway-advertise-address", strings.Join(own, ","))
+	return c.set(field, "gateway-advertise-address", strings.Join(advertise, ","))
 }
 
 // String returns the configuration file. Comments in it report the keys without an option.
@@ -292,7 +284,7 @@ func (c *Conversion) String() string {
 	var sections []string
 	lines := map[string]string{}
 	for _, o := range Options() {
-		if !c.keys[o.Flag()] {
+		if !c.flags[o.Flag()] {
 			continue
 		}
 		if lines[o.Section] == "" {

@@ -98,7 +98,7 @@ func TestConvertRefuses(t *testing.T) {
 		"colour: red\n":                         "a.yaml: is neither",
 		"- 1\n":                                 "a.yaml: ",
 		"apiServer: {advertiseAddress: here}\n": `a.yaml: apiServer.advertiseAddress: "here" is not an address`,
-		"network: {clusterNetwork: 10.1.0.0/16}\n":        "a.yaml: network.clusterNetwork: is no list",
+		"network: {clusterNetwork: 10.1.0.0/16}\n":        "a.yaml: network.clusterNetwork: is not a list",
 		"network: {serviceNetwork: [10.1.0.0/16, 5]}\n":   `a.yaml: network.serviceNetwork[1]: "" is not a subnet`,
 		"network: {clusterNetwork: [{host: 10.1.0.0}]}\n": `a.yaml: network.clusterNetwork[0]: "" is not a subnet`,
 		"kind: Node\n":              "metadata.annotations[k8s.ovn.org/node-primary-ifaddr]: is missing",

@@ -16,8 +16,8 @@ type EgressProbing struct {
 	Cert, Key, CA string        // egressip-node-healthcheck-cert, …-key, …-ca: files; empty = without TLS
 }
 
-// leastProbeInterval is the shortest interval between probes of a node.
-const leastProbeInterval = 100 * time.Millisecond
+// minProbeInterval is the shortest interval between probes of a node.
+const minProbeInterval = 100 * time.Millisecond
 
 // egressOptions returns the options of EgressIPs.
 func egressOptions() []Option {
@@ -26,8 +26,7 @@ func egressOptions() []Option {
 	return []Option{
 		{section, "egressip-reachability-total-timeout",
 			"seconds from the failure of a node until another node has its egress addresses, half of " +
-				"them to detect the " +
-				"failure; 0 = all nodes count as reachable",
+				"them to detect the failure; 0 = all nodes count as reachable",
 			func(c *Config, v string) error {
 				n, err := strconv.ParseFloat(v, 64)
 				if err != nil || n != 0 && n < 0.2 || !(n <= 3600) {
@@ -41,8 +40,8 @@ func egressOptions() []Option {
 			"interval between probes of a node; shorter while an answer is late",
 			func(c *Config, v string) error {
 				d, err := time.ParseDuration(v)
-				if err != nil || d < leastProbeInterval || d > time.Hour {
-					return fmt.Errorf("%q is not a time from %s to 1h, such as 200ms", v, leastProbeInterval)
+				if err != nil || d < minProbeInterval || d > time.Hour {
+					return fmt.Errorf("%q is not a time from %s to 1h, such as 200ms", v, minProbeInterval)
 				}
 				of(c).Interval = d
 				return nil
@@ -64,11 +63,12 @@ func egressOptions() []Option {
 	}
 }
 
-// Silence returns the time without a reply after which a node counts as unreachable. The other half
-// of the timeout is for the move.
-func (p *EgressProbing) Silence() time.Duration { return p.Timeout / 2 }
+// ReplyTimeout returns the time without a reply after which a node counts as unreachable. The other
+// half of Timeout is for the move of its addresses.
+func (p *EgressProbing) ReplyTimeout() time.Duration { return p.Timeout / 2 }
 
-// Pace returns the interval, shortened if fewer than two replies would fit into the timeout.
-func (p *EgressProbing) Pace() time.Duration {
-	return max(min(p.Interval, p.Silence()*2/3), leastProbeInterval/2)
+// ProbeInterval returns the time between two probes of a node: Interval, or less, so that a node
+// that misses one reply does not count as unreachable.
+func (p *EgressProbing) ProbeInterval() time.Duration {
+	return max(min(p.Interval, p.ReplyTimeout()*2/3), minProbeInterval/2)
 }

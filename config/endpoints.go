@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 )
 
 // endpointOptions returns the listen addresses of the health and metrics endpoints.
@@ -36,12 +35,13 @@ func endpointOptions() []Option {
 	}
 }
 
-// addresses returns an option for a list of addresses with ports, which may be empty.
+// addresses returns an option of section [default] for a list of addresses with ports. It may be
+// empty.
 func addresses(key, usage string, field func(*Config) *[]netip.AddrPort) Option {
 	return Option{"default", key, usage,
 		func(c *Config, v string) error {
 			var list []netip.AddrPort
-			for _, t := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' }) {
+			for _, t := range splitList(v) {
 				a, err := netip.ParseAddrPort(t)
 				if err != nil || a.Addr().Is4In6() || a.Port() == 0 {
 					return fmt.Errorf("%q is not an address with a port, such as 0.0.0.0:10256 or [::]:10256", t)
@@ -54,8 +54,8 @@ func addresses(key, usage string, field func(*Config) *[]netip.AddrPort) Option 
 		func(c *Config) string { return join(*field(c)) }}
 }
 
-// at returns addresses with ports.
-func at(addresses ...string) (list []netip.AddrPort) {
+// addrPorts parses the default addresses.
+func addrPorts(addresses ...string) (list []netip.AddrPort) {
 	for _, a := range addresses {
 		list = append(list, netip.MustParseAddrPort(a))
 	}

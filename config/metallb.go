@@ -16,15 +16,15 @@ import (
 	"hairpin/cluster"
 )
 
-// Pools are LoadBalancerPools made of MetalLB's IPAddressPools and L2Advertisements
-// (metallb.io/v1beta1), and what announces them by BGP: BGPAdvertisements, and FRRConfigurations
-// made of BGPPeers (v1beta2).
-type Pools struct {
-	pools          []metalPool
-	advertisements []metalAdvertisement // by layer 2
-	bgp            []metalAdvertisement
-	peers          []metalPeer
-	bfdProfiles    map[string]frrk8s.Fields // by name
+// MetalLB has objects of MetalLB (metallb.io/v1beta1, BGPPeers v1beta2). Convert makes
+// LoadBalancerPools of IPAddressPools and L2Advertisements, BGPAdvertisements of BGPAdvertisements,
+// and FRRConfigurations of BGPPeers.
+type MetalLB struct {
+	pools       []metalPool
+	layer2      []metalAdvertisement
+	bgp         []metalAdvertisement
+	peers       []metalPeer
+	bfdProfiles map[string]frrk8s.Fields // by name
 }
 
 type metalPool struct {
@@ -53,18 +53,18 @@ type metalAdvertisement struct {
 		Interfaces    []string               `json:"interfaces"` // of an L2Advertisement
 		Peers         []string               `json:"peers"`      // of a BGPAdvertisement
 	} `json:"spec"`
-	all frrk8s.Fields // the fields of spec
+	fields frrk8s.Fields // all fields of spec
 }
 
 // Add reads a file with documents of YAML, or a list of objects as kubectl prints it. It returns
 // the objects of other kinds.
-func (p *Pools) Add(file string, text []byte) (others []string, err error) {
+func (p *MetalLB) Add(file string, text []byte) (others []string, err error) {
 	n := 0
 	for doc, err := range cluster.Documents(text) {
 		n++
 		if err == nil {
 			var more []string
-			more, err = p.object(doc)
+			more, err = p.addObject(doc)
 			others = append(others, more...)
 		}
 		if err != nil {
@@ -74,7 +74,7 @@ func (p *Pools) Add(file string, text []byte) (others []string, err error) {
 	return others, nil
 }
 
-func (p *Pools) object(doc []byte) (others []string, err error) {
+func (p *MetalLB) addObject(doc []byte) (others []string, err error) {
 	var o struct {
 		APIVersion string            `json:"apiVersion"`
 		Kind       string            `json:"kind"`
@@ -93,13 +93,13 @@ func (p *Pools) object(doc []byte) (others []string, err error) {
 	case o.Kind == "L2Advertisement":
 		var x metalAdvertisement
 		err = yaml.Unmarshal(doc, &x)
-		p.advertisements = append(p.advertisements, x)
+		p.layer2 = append(p.layer2, x)
 	case o.Kind == "BGPAdvertisement" && strings.HasPrefix(o.APIVersion, "metallb.io/"):
-		x := metalAdvertisement{all: o.Spec}
+		x := metalAdvertisement{fields: o.Spec}
 		err = yaml.Unmarshal(doc, &x)
 		p.bgp = append(p.bgp, x)
 	case o.Kind == "BGPPeer":
-		x := metalPeer{all: o.Spec}
+		x := metalPeer{fields: o.Spec}
 		err = yaml.Unmarshal(doc, &x)
 		p.peers = append(p.peers, x)
 	case o.Kind == "BFDProfile":
@@ -115,7 +115,7 @@ func (p *Pools) object(doc []byte) (others []string, err error) {
 			if err != nil {
 				return others, err
 			}
-			more, err := p.object(text)
+			more, err := p.addObject(text)
 			if others = append(others, more...); err != nil {
 				return others, err
 			}
@@ -126,39 +126,40 @@ func (p *Pools) object(doc []byte) (others []string, err error) {
 	return others, err
 }
 
-// Convert returns the objects as YAML. Comments above an object say what differs from MetalLB.
-func (p *Pools) Convert() (string, error) {
+// Convert returns YAML. Comments above an object say what differs from MetalLB.
+func (p *MetalLB) Convert() (string, error) {
 	if len(p.pools)+len(p.bgp)+len(p.peers) == 0 {
 		return "", errors.New("there is no IPAddressPool, BGPAdvertisement or BGPPeer of MetalLB")
 	}
 	var out strings.Builder
 	for i := range p.pools {
-		o, notes, err := p.convert(&p.pools[i])
-		if err := write(&out, o, notes, err); err != nil {
+		o, err := p.pool(&p.pools[i])
+		if err := write(&out, o, err); err != nil {
 			return "", fmt.Errorf("IPAddressPool/%s: %w", p.pools[i].Metadata.Name, err)
 		}
 	}
 	for i := range p.bgp {
-		o, notes, err := p.advertisement(&p.bgp[i])
-		if err := write(&out, o, notes, err); err != nil {
+		o, err := p.advertisement(&p.bgp[i])
+		if err := write(&out, o, err); err != nil {
 			return "", fmt.Errorf("BGPAdvertisement/%s: %w", p.bgp[i].Metadata.Name, err)
 		}
 	}
 	for i := range p.peers {
-		o, notes, err := p.peer(&p.peers[i])
-		if err := write(&out, o, notes, err); err != nil {
+		if err := write(&out, p.peer(&p.peers[i]), nil); err != nil {
 			return "", fmt.Errorf("BGPPeer/%s: %w", p.peers[i].Metadata.Name, err)
 		}
 	}
 	return out.String(), nil
 }
 
-// object is an object of the Kubernetes API without status.
+// object is a converted object, as its YAML is written.
 type object struct {
 	APIVersion string         `json:"apiVersion"`
 	Kind       string         `json:"kind"`
 	Metadata   objectMeta     `json:"metadata"`
 	Spec       map[string]any `json:"spec"`
+
+	notes []string // what differs from MetalLB
 }
 
 type objectMeta struct {
@@ -167,43 +168,39 @@ type objectMeta struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 }
 
-// write adds a document to out, unless there is an error.
-func write(out *strings.Builder, o object, notes []string, err error) error {
+// write adds a document to out, unless the conversion failed with err.
+func write(out *strings.Builder, o *object, err error) error {
 	if err != nil {
 		return err
 	}
 	text, err := yaml.Marshal(o)
 	fmt.Fprintln(out, "---")
-	for _, n := range notes {
+	for _, n := range o.notes {
 		fmt.Fprintln(out, "# "+n)
 	}
 	out.Write(text)
 	return err
 }
 
-// spec is the spec of a converted object, with notes about what differs.
-type spec struct {
-	fields map[string]any
-	notes  []string
+func (o *object) note(format string, args ...any) {
+	o.notes = append(o.notes, fmt.Sprintf(format, args...))
 }
 
-func (s *spec) note(format string, args ...any) {
-	s.notes = append(s.notes, fmt.Sprintf(format, args...))
-}
-
-// one sets a selector of the object, which has one where MetalLB has a list.
-func (s *spec) one(field, of string, list []metav1.LabelSelector) {
+// selector sets a selector of the spec to the first of those that MetalLB's field has.
+func (o *object) selector(name, metalField string, list []metav1.LabelSelector) {
 	if len(list) > 0 {
-		s.fields[field] = list[0]
+		o.Spec[name] = list[0]
 	}
 	if len(list) > 1 {
-		s.note("%s: only the first of %d; make an object for each (pools: with ranges of their own)", of, len(list))
+		o.note("%s: only the first of %d; make an object for each (pools: with ranges of their own)", metalField,
+			len(list))
 	}
 }
 
-func (p *Pools) convert(x *metalPool) (o object, notes []string, err error) {
-	s := &spec{fields: map[string]any{"ranges": x.Spec.Addresses}}
-	one, note := s.one, s.note
+// pool converts an IPAddressPool, with the L2Advertisements that select it, to a LoadBalancerPool.
+func (p *MetalLB) pool(x *metalPool) (*object, error) {
+	o := &object{APIVersion: v1alpha1.GroupVersion().String(), Kind: "LoadBalancerPool",
+		Metadata: objectMeta{Name: x.Metadata.Name}, Spec: map[string]any{"ranges": x.Spec.Addresses}}
 	if a := x.Spec.ServiceAllocation; a != nil {
 		namespaces := a.NamespaceSelectors
 		if len(a.Namespaces) > 0 {
@@ -211,51 +208,50 @@ func (p *Pools) convert(x *metalPool) (o object, notes []string, err error) {
 				{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpIn, Values: a.Namespaces}}}},
 				namespaces...)
 		}
-		one("namespaceSelector", "serviceAllocation.namespaces and namespaceSelectors", namespaces)
-		one("serviceSelector", "serviceAllocation.serviceSelectors", a.ServiceSelectors)
+		o.selector("namespaceSelector", "serviceAllocation.namespaces and namespaceSelectors", namespaces)
+		o.selector("serviceSelector", "serviceAllocation.serviceSelectors", a.ServiceSelectors)
 		if a.Priority != 0 {
-			note("serviceAllocation.priority: pools are taken in the order of their names")
+			o.note("serviceAllocation.priority: pools are taken in the order of their names")
 		}
 	}
 	if x.Spec.AutoAssign != nil && !*x.Spec.AutoAssign {
-		note("autoAssign is false: restrict the pool by serviceSelector, else Services get these " +
+		o.note("autoAssign is false: restrict the pool by serviceSelector, else Services get these " +
 			"addresses without a request")
 	}
 	if x.Spec.AvoidBuggyIPs {
-		note("avoidBuggyIPs: leave addresses that end in .0 and .255 out of the ranges")
+		o.note("avoidBuggyIPs: leave addresses that end in .0 and .255 out of the ranges")
 	}
 	var nodes []metav1.LabelSelector
-	all, announced := false, false
-	for _, a := range p.advertisements {
-		is, err := a.announces(x)
+	allNodes, announced := false, false
+	for _, a := range p.layer2 {
+		selected, err := a.selects(x)
 		if err != nil {
-			return o, nil, err
+			return nil, err
 		}
-		if !is {
+		if !selected {
 			continue
 		}
 		announced = true
-		nodes, all = append(nodes, a.Spec.NodeSelectors...), all || len(a.Spec.NodeSelectors) == 0
+		nodes, allNodes = append(nodes, a.Spec.NodeSelectors...), allNodes || len(a.Spec.NodeSelectors) == 0
 		if len(a.Spec.Interfaces) > 0 {
-			note("interfaces of L2Advertisement/%s: the link whose network has the address announces it",
+			o.note("interfaces of L2Advertisement/%s: the link whose network has the address announces it",
 				a.Metadata.Name)
 		}
 	}
 	if !announced {
-		note("no L2Advertisement announces this pool: MetalLB did not, or by BGP")
+		o.note("no L2Advertisement announces this pool: MetalLB did not, or by BGP")
 	}
-	if !all {
-		one("nodeSelector", "nodeSelectors", nodes)
+	if !allNodes {
+		o.selector("nodeSelector", "nodeSelectors", nodes)
 	}
-	o = object{v1alpha1.GroupVersion().String(), "LoadBalancerPool", objectMeta{Name: x.Metadata.Name}, s.fields}
 	if len(p.bgp) > 0 {
 		o.Metadata.Labels = map[string]string{labelPool: x.Metadata.Name}
 	}
-	return o, s.notes, nil
+	return o, nil
 }
 
-// announces reports whether an advertisement selects a pool. One that selects nothing is for all.
-func (a *metalAdvertisement) announces(x *metalPool) (bool, error) {
+// selects reports whether an advertisement announces a pool. One without selectors announces all.
+func (a *metalAdvertisement) selects(x *metalPool) (bool, error) {
 	if len(a.Spec.Pools)+len(a.Spec.PoolSelectors) == 0 || slices.Contains(a.Spec.Pools, x.Metadata.Name) {
 		return true, nil
 	}

@@ -39,7 +39,7 @@ spec: {addresses: [198.51.100.7/32]}
 `
 
 func TestMetalLB(t *testing.T) {
-	var p config.Pools
+	var p config.MetalLB
 	others, err := p.Add("a.yaml", []byte(metalObjects))
 	if err != nil || strings.Join(others, " ") != "Community/blackhole" {
 		t.Fatal(others, err)
@@ -80,7 +80,7 @@ func TestMetalLB(t *testing.T) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	if _, err := new(config.Pools).Convert(); err == nil {
+	if _, err := new(config.MetalLB).Convert(); err == nil {
 		t.Error("no pool is no error")
 	}
 }
@@ -130,7 +130,7 @@ spec:
 // TestMetalLBBGP: peers become FRRConfigurations, advertisements BGPAdvertisements that select the
 // converted pools and peers.
 func TestMetalLBBGP(t *testing.T) {
-	var p config.Pools
+	var p config.MetalLB
 	if _, err := p.Add("a.yaml", []byte(metalObjects)); err != nil {
 		t.Fatal(err)
 	}

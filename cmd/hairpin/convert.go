@@ -69,7 +69,7 @@ of other kinds are listed on standard error.`,
 			"-n metallb-system -o yaml > metallb.yaml\n" +
 			"  hairpin config pools metallb.yaml > pools.yaml",
 		RunE: func(c *cobra.Command, files []string) error {
-			var pools config.Pools
+			var pools config.MetalLB
 			for _, f := range files {
 				text, err := os.ReadFile(f)
 				if err != nil {

@@ -190,7 +190,7 @@ func (w *proberLoop) round(ctx context.Context) time.Time {
 	names, next := w.reach.due(now)
 	for _, n := range names {
 		q := probeRequest{name: n, to: w.targets[n], port: discard,
-			limit: max(w.egress.Silence(), 100*time.Millisecond)}
+			limit: max(w.egress.ReplyTimeout(), 100*time.Millisecond)}
 		probes := []func(context.Context) probeResult{q.tcpProbe}
 		if w.egress.Port != 0 {
 			q.port, q.conn = w.egress.Port, w.connection(w.conns, n, q.to)
@@ -211,7 +211,7 @@ func (w *proberLoop) round(ctx context.Context) time.Time {
 	if w.reach.update(now, w.hold()) {
 		w.publish(w.reach.lost(), w.lastErr)
 	}
-	if d := w.reach.disturbed; d.Sub(*w.disturbed.Swap(&d)) > w.egress.Silence() {
+	if d := w.reach.disturbed; d.Sub(*w.disturbed.Swap(&d)) > w.egress.ReplyTimeout() {
 		w.Changed.Notify()
 	}
 	if s := w.reach.answering(); !maps.Equal(s, *w.answering.Load()) {
@@ -232,7 +232,7 @@ func (b *Prober) publish(lost map[string]bool, err error) {
 	old := b.Unreachable()
 	for n := range lost {
 		if !old[n] {
-			b.log.Warn("node does not answer", "target", n, "after", b.egress.Silence(), "lastError", err)
+			b.log.Warn("node does not answer", "target", n, "after", b.egress.ReplyTimeout(), "lastError", err)
 		}
 	}
 	for n := range old {
@@ -264,9 +264,9 @@ func (b *Prober) connection(conns connections, name string, to netip.Addr) *grpc
 	if c := conns[name]; c != nil {
 		return c
 	}
-	soon := backoff.Config{BaseDelay: b.egress.Pace(), Multiplier: 1, MaxDelay: b.egress.Pace()}
+	soon := backoff.Config{BaseDelay: b.egress.ProbeInterval(), Multiplier: 1, MaxDelay: b.egress.ProbeInterval()}
 	c, err := grpc.NewClient(b.target(to), grpc.WithTransportCredentials(b.secrets), grpc.WithDisableServiceConfig(),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: soon, MinConnectTimeout: b.egress.Silence()}))
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: soon, MinConnectTimeout: b.egress.ReplyTimeout()}))
 	if err != nil {
 		b.log.Error("probe a node's health", "target", name, "error", err)
 		return nil

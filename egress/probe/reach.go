@@ -52,7 +52,7 @@ type targetState struct {
 }
 
 func newReach(p config.EgressProbing) *reach {
-	return &reach{silence: p.Silence(), interval: p.Pace(), targets: map[string]*targetState{}}
+	return &reach{silence: p.ReplyTimeout(), interval: p.ProbeInterval(), targets: map[string]*targetState{}}
 }
 
 // set sets the targets. A new target counts as reachable while its first reply may still come.

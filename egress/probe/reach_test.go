@@ -119,13 +119,13 @@ func TestReachInTime(t *testing.T) {
 			}
 			return replyService
 		})
-		s.run(death + p.Silence() - p.Pace() - 2*time.Millisecond)
+		s.run(death + p.ReplyTimeout() - p.ProbeInterval() - 2*time.Millisecond)
 		if len(s.events) > 0 {
 			t.Fatalf("too early: %v", s.events)
 		}
-		s.run(death + p.Silence() + 3*s.urgent())
+		s.run(death + p.ReplyTimeout() + 3*s.urgent())
 		if !s.lost()["b"] || len(s.events) != 1 {
-			t.Fatalf("not in time: dead at %v, silence %v, interval %v: %v", death, p.Silence(), s.interval, s.events)
+			t.Fatalf("not in time: dead at %v, silence %v, interval %v: %v", death, p.ReplyTimeout(), s.interval, s.events)
 		}
 	})
 }
