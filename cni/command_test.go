@@ -18,7 +18,7 @@ import (
 	"hairpin/lab"
 )
 
-// TestCommands runs the tests that need one node whose agent is ready and stays.
+// TestCommands runs the tests that need one node with an agent that is ready and stays.
 func TestCommands(t *testing.T) { engines(t, commands) }
 
 func commands(t *testing.T, engine string) {
@@ -29,7 +29,7 @@ func commands(t *testing.T, engine string) {
 	}{
 		{"result", result}, {"wiring", wiring}, {"versions", versions}, {"again", again}, {"del", del}, {"gc", gc},
 		{"check", check}, {"bad input", badInput}, {"plugin is killed", pluginKilled}, {"thirty at once", thirtyAtOnce},
-		{"through the runtime's way", runtimeWay},
+		{"through the runtime's way", runtimeCalls},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			mine := *w
@@ -366,8 +366,8 @@ func thirtyAtOnce(t *testing.T, w *world, n *lab.Node) {
 	t.Logf("30 ADDs at once: %v, CHECKs: %v, DELs: %v", took, all("CHECK"), all("DEL"))
 }
 
-// runtimeWay runs the plugin in the node, as everything else that a container runtime starts.
-func runtimeWay(t *testing.T, w *world, n *lab.Node) {
+// runtimeCalls runs the plugin in the node, as everything else that a container runtime starts.
+func runtimeCalls(t *testing.T, w *world, n *lab.Node) {
 	p, err := n.AddPod(t.Context(), lab.PodConfig{Namespace: "default", Name: "web", UID: "1"})
 	must(t, err)
 	serve(t, p.Netns())

@@ -78,7 +78,7 @@ func TestPodCIDRsChanged(t *testing.T) {
 	old := w.sandbox(n, "old")
 	old.add()
 	w.manifest("node-a.yaml", nodeManifest(1, `["10.244.9.0/24", "fd00:10:244:9::/64"]`))
-	eventually(t, 20*time.Second, "CHECK tells", func() error {
+	eventually(t, 20*time.Second, "CHECK reports it", func() error {
 		o := old.call("CHECK")
 		if o.code() == 100 && containsAll(o.err.Error(),
 			[]string{"Node/node-a", "spec.podCIDRs", "10.244.9.0/24", "Pod/default/old", "10.244.1.3/24"}) {

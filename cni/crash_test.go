@@ -103,7 +103,7 @@ func TestAgentIsAway(t *testing.T) {
 	ended := make(chan outcome, 2)
 	go func() { ended <- first.call("DEL") }()
 	go func() { ended <- second.call("ADD") }()
-	turnAway(t, n, 2)
+	acceptAndClose(t, n, 2)
 	w.start(n)
 	must(t, (<-ended).err)
 	must(t, (<-ended).err)
@@ -174,9 +174,9 @@ func reboot(t *testing.T, engine string) {
 	consistent(t, n, next)
 }
 
-// turnAway takes the agent's place: it accepts so many plugins and ends without a reply, like an
-// agent that dies.
-func turnAway(t testing.TB, n *lab.Node, plugins int) {
+// acceptAndClose takes the agent's place: it accepts so many plugins and ends without a reply, like
+// an agent that dies.
+func acceptAndClose(t testing.TB, n *lab.Node, plugins int) {
 	t.Helper()
 	path := n.Path("/run/hairpin/cni.sock")
 	must(t, os.Remove(path))

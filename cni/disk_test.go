@@ -31,8 +31,8 @@ func residents(t testing.TB, w *world, n *lab.Node, names ...string) []*sandbox 
 	return list
 }
 
-// still asserts that all residents are, or are soon, reachable over the same interfaces.
-func still(t *testing.T, n *lab.Node, pods []*sandbox) {
+// stillReachable asserts that all residents are, or are soon, reachable over the same interfaces.
+func stillReachable(t *testing.T, n *lab.Node, pods []*sandbox) {
 	t.Helper()
 	for _, s := range pods {
 		for _, ip := range s.ips {
@@ -89,7 +89,7 @@ func TestFullDisk(t *testing.T) {
 		waits := func() error {
 			if log, err := os.ReadFile(n.LogFile("ovs")); err != nil ||
 				!strings.Contains(string(log), "No space left on device") || !strings.Contains(string(log), "WAITS") {
-				return errors.New("its log speaks of no full disk")
+				return errors.New("its log does not report a full disk")
 			}
 			return nil
 		}
@@ -103,7 +103,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	ovsContainer(t, n)
 	sh(t, n, "rm /etc/openvswitch/fill")
-	still(t, n, pods)
+	stillReachable(t, n, pods)
 	if got := sh(t, n, "ovsdb-tool needs-conversion "+switchDB+" "+switchSchema); got != "no" {
 		t.Errorf("does the database need a conversion: %s", got)
 	}
@@ -125,14 +125,14 @@ func lostRows(t *testing.T, engine string) {
 	}
 	t.Run("port removed", func(t *testing.T) {
 		everything("ovs-vsctl del-port " + w.bridge() + " HOST")
-		still(t, n, pods)
+		stillReachable(t, n, pods)
 	})
 	t.Run("port removed without an agent", func(t *testing.T) {
 		kill(t, n, agent)
 		everything("ovs-vsctl del-port " + w.bridge() + " HOST")
 		w.start(n)
 		w.ready(n)
-		still(t, n, pods)
+		stillReachable(t, n, pods)
 	})
 	// The settings that the administrator, or the machine's set-up, adds to a new database.
 	setUp := `ovs-vsctl --no-wait init -- set Open_vSwitch . external_ids:system-id=node-a external_ids:hostname=node-a external_ids:ovn-bridge-datapath-type=netdev \
@@ -154,11 +154,11 @@ func lostRows(t *testing.T, engine string) {
 	}
 	t.Run("a new database, without an agent", func(t *testing.T) {
 		fresh(false)
-		still(t, n, pods)
+		stillReachable(t, n, pods)
 	})
 	t.Run("a new database", func(t *testing.T) {
 		fresh(true)
-		still(t, n, pods)
+		stillReachable(t, n, pods)
 	})
 	t.Run("no link", func(t *testing.T) {
 		gone := pods[0]
@@ -167,6 +167,6 @@ func lostRows(t *testing.T, engine string) {
 		sh(t, n, "ovs-vsctl del-port "+w.bridge()+" "+gone.host+"; ip link del "+gone.host)
 		w.start(n)
 		w.ready(n)
-		still(t, n, pods)
+		stillReachable(t, n, pods)
 	})
 }

@@ -38,7 +38,7 @@ func openVSwitchHangs(t *testing.T, engine string) {
 		}
 		return nil
 	})
-	still(t, n, pods)
+	stillReachable(t, n, pods)
 	serve(t, s.path())
 	s.add()
 	s.reachable()

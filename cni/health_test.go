@@ -26,9 +26,9 @@ func TestHealth(t *testing.T) {
 			return errors.Join(errors.New(out), err)
 		})
 	}
-	well := func() {
+	healthy := func() {
 		t.Helper()
-		eventually(t, 20*time.Second, "all is well",
+		eventually(t, 20*time.Second, "the node is healthy",
 			func() error { _, err := n.Exec(t.Context(), "hairpin", "status"); return err })
 	}
 	sh(t, n, "ip link set "+pods[0].host+" down")
@@ -37,7 +37,7 @@ func TestHealth(t *testing.T) {
 	sh(t, n, "ip link del "+pods[1].host)
 	says("Pod/default/two has no network: its interface " + pods[1].host + " was deleted")
 	pods[1].del()
-	well()
+	healthy()
 
 	sh(t, n,
 		"mkdir /tmp/small; mount -t tmpfs -o size=600k tmpfs /tmp/small; cp -a /etc/openvswitch/. /tmp/small/; "+
@@ -60,7 +60,7 @@ func TestHealth(t *testing.T) {
 	says("none can be added: the database of Open vSwitch cannot be written")
 	sh(t, n, "rm /etc/openvswitch/fill")
 	must(t, w.plugin(n, "STATUS", netconf(n), nil).err)
-	well()
+	healthy()
 	late := w.sandbox(n, "late")
 	late.add()
 	if probe := sh(t, n, "ovs-vsctl get Open_vSwitch . external_ids"); strings.Contains(probe, "hairpin-probe") {

@@ -32,7 +32,7 @@ const agent = "hairpin"
 // settings is the path of an agent's configuration.
 const settings = "/etc/hairpin/hairpin.conf"
 
-// world is a lab whose nodes run Hairpin's agent, with manifests instead of an API server.
+// world is a lab of nodes with Hairpin's agent, with manifests instead of an API server.
 type world struct {
 	t      testing.TB
 	lab    *lab.Lab

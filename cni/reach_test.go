@@ -54,8 +54,8 @@ func clusterIPs(i int) []netip.Addr {
 		netip.MustParseAddr(fmt.Sprintf("fd00:10:96::2%03x", i))}
 }
 
-// way is a path of a first packet.
-type way struct {
+// path is a path of a first packet.
+type path struct {
 	name  string
 	netns string // of the sender
 	to    netip.Addr
@@ -101,32 +101,32 @@ func reachableWhenAddReturns(t *testing.T, engine string) {
 		s := w.sandbox(a, fmt.Sprintf("pod-%d", i))
 		serve(t, s.path())
 		s.add()
-		late += tryAll(t, s, i, waysOf(s, i, a, b, peer, remote))
+		late += tryAll(t, s, i, pathsOf(s, i, a, b, peer, remote))
 	}
 	if late > pods/3 {
 		t.Errorf("%d first packets were lost, or sent again", late)
 	}
 }
 
-// waysOf lists the paths from and to a pod that is the endpoint of Service i.
-func waysOf(s *sandbox, i int, a, b *lab.Node, peer, remote *sandbox) []way {
-	var list []way
+// pathsOf lists the paths from and to a pod that is the endpoint of Service i.
+func pathsOf(s *sandbox, i int, a, b *lab.Node, peer, remote *sandbox) []path {
+	var list []path
 	for f := range s.ips {
 		node := func(n *lab.Node) netip.Addr { return n.Addresses()[f].Addr() }
 		list = append(list,
-			way{"host → pod", a.Netns(), s.ips[f], port},
-			way{"pod → other node's pod", s.path(), remote.ips[f], port},
-			way{"other node's pod → pod", remote.path(), s.ips[f], port},
-			way{"pod → pod", s.path(), peer.ips[f], port},
-			way{"host → ClusterIP → pod", a.Netns(), clusterIPs(i)[f], 80},
-			way{"pod → own host", s.path(), node(a), port},
-			way{"other pod → pod", peer.path(), s.ips[f], port},
-			way{"pod → ClusterIP → pod", s.path(), clusterIPs(0)[f], 80},
-			way{"other node's host → ClusterIP → pod", b.Netns(), clusterIPs(i)[f], 80},
-			way{"pod → other node's host", s.path(), node(b), port},
-			way{"other pod → ClusterIP → pod", peer.path(), clusterIPs(i)[f], 80},
-			way{"pod → ClusterIP → itself", s.path(), clusterIPs(i)[f], 80},
-			way{"other node's pod → ClusterIP → pod", remote.path(), clusterIPs(i)[f], 80},
+			path{"host → pod", a.Netns(), s.ips[f], port},
+			path{"pod → other node's pod", s.path(), remote.ips[f], port},
+			path{"other node's pod → pod", remote.path(), s.ips[f], port},
+			path{"pod → pod", s.path(), peer.ips[f], port},
+			path{"host → ClusterIP → pod", a.Netns(), clusterIPs(i)[f], 80},
+			path{"pod → own host", s.path(), node(a), port},
+			path{"other pod → pod", peer.path(), s.ips[f], port},
+			path{"pod → ClusterIP → pod", s.path(), clusterIPs(0)[f], 80},
+			path{"other node's host → ClusterIP → pod", b.Netns(), clusterIPs(i)[f], 80},
+			path{"pod → other node's host", s.path(), node(b), port},
+			path{"other pod → ClusterIP → pod", peer.path(), clusterIPs(i)[f], 80},
+			path{"pod → ClusterIP → itself", s.path(), clusterIPs(i)[f], 80},
+			path{"other node's pod → ClusterIP → pod", remote.path(), clusterIPs(i)[f], 80},
 		)
 	}
 	return list
@@ -134,17 +134,17 @@ func waysOf(s *sandbox, i int, a, b *lab.Node, peer, remote *sandbox) []way {
 
 // tryAll tries all paths, that of the pod's number first, by TCP and UDP in turn. It returns the
 // number of late packets.
-func tryAll(t *testing.T, s *sandbox, number int, ways []way) (late int) {
+func tryAll(t *testing.T, s *sandbox, number int, paths []path) (late int) {
 	t.Helper()
 	failed := 0
-	for j := range ways {
-		v := ways[(number+j)%len(ways)]
+	for j := range paths {
+		v := paths[(number+j)%len(paths)]
 		protocol := []string{"tcp", "udp"}[(number/2+j)%2]
 		err := get(v.netns, protocol, v.to, v.port)
 		if err != nil && protocol == "udp" && get(v.netns, protocol, v.to, v.port) == nil {
 			err = errors.Join(errSentAgain, err)
 		}
-		text := fmt.Sprintf("%s, its way number %d: %s, %s to %s: %v", s.pod, j, v.name, protocol, v.to, err)
+		text := fmt.Sprintf("%s, its path number %d: %s, %s to %s: %v", s.pod, j, v.name, protocol, v.to, err)
 		switch {
 		case errors.Is(err, errSentAgain):
 			t.Log(text)

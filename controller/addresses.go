@@ -12,7 +12,7 @@ import (
 // addressMeter measures the assignment of the addresses of EgressIPs.
 type addressMeter struct {
 	wanted  map[address]string    // the node that each address should have; empty: none can have it
-	refused map[address]bool      // those without a node, or whose node does not answer
+	refused map[address]bool      // those without a node, or with one that does not answer
 	waiting map[address]time.Time // since when an address lacks its node
 }
 

@@ -246,7 +246,7 @@ func TestController(t *testing.T) {
 }
 
 func testNodeIDs(t *testing.T, p *controlPlane) {
-	// Nodes with an ID must exist before the chart, whose policy rejects them.
+	// Nodes with an ID must exist before the chart: its policy rejects them.
 	bindings := p.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
 	noError(t, bindings.Delete(t.Context(), "hairpin-node-ids", metav1.DeleteOptions{}))
 	p.addNode(t, "b", "")

@@ -9,13 +9,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// unheard lets the server renew the Lease, and withholds the response until the client gives up.
-type unheard struct {
+// lostResponse lets the server renew the Lease, and withholds the response until the client gives
+// up.
+type lostResponse struct {
 	http.RoundTripper
 	renewed chan struct{} // gets the first one
 }
 
-func (u *unheard) RoundTrip(r *http.Request) (*http.Response, error) {
+func (u *lostResponse) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := u.RoundTripper.RoundTrip(r)
 	if err != nil || r.Method != http.MethodPut || !strings.HasSuffix(r.URL.Path, "/leases/hairpin-controller") {
 		return answer, err
@@ -33,7 +34,7 @@ func (u *unheard) RoundTrip(r *http.Request) (*http.Response, error) {
 // testEndsInRenewal checks that a leader releases the Lease if it ends while it waits for the
 // response to a renewal that the server has done.
 func testEndsInRenewal(t *testing.T, p *controlPlane) {
-	u := &unheard{renewed: make(chan struct{}, 1)}
+	u := &lostResponse{renewed: make(chan struct{}, 1)}
 	client := p.connect(t, func(c *rest.Config) {
 		c.Wrap(func(next http.RoundTripper) http.RoundTripper { u.RoundTripper = next; return u })
 	})
@@ -49,6 +50,6 @@ func testEndsInRenewal(t *testing.T, p *controlPlane) {
 	})
 	stop()
 	if got := p.holder(t); got != "" {
-		t.Errorf("%s is ended, and has the Lease", got)
+		t.Errorf("%s has ended, and has the Lease", got)
 	}
 }

@@ -191,7 +191,7 @@ func (a *authorized) spend(now time.Time, client netip.Addr) bool {
 	return true
 }
 
-// forgetClients forgets clients whose budget is full again, or all if there are still too many.
+// forgetClients forgets clients with a full budget, or all if there are still too many.
 func (a *authorized) forgetClients(now time.Time) {
 	for c, b := range a.clients {
 		if now.Sub(b.at) >= clientBurst*clientInterval {

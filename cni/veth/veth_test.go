@@ -13,7 +13,7 @@ func TestHostName(t *testing.T) {
 	}
 	for _, other := range []string{"eth0", "hairpin", "hairpin0", "hairpinxxxxxxxx", "podman0", "veth1a2b3c4d"} {
 		if IsHostName(other) {
-			t.Errorf("%q is taken for ours", other)
+			t.Errorf("%q counts as a name of NewHostName", other)
 		}
 	}
 }

@@ -196,8 +196,8 @@ func (m machine) advertiseUntil(lifetime uint16, prefix, script string, ok func(
 	}
 }
 
-// TestRouterAdvertisements: the kernel accepts advertisements of a router whose default route was
-// restored: it adds its own route and addresses, and removes the route when the router resigns.
+// TestRouterAdvertisements: the kernel accepts advertisements of a router after its default route
+// was restored: it adds its own route and addresses, and removes the route when the router resigns.
 func TestRouterAdvertisements(t *testing.T) {
 	m := newMachine(t)
 	const router, routes = "ip addr add fe80::1/64 dev wire nodad\n", "ip -6 route show default"

@@ -38,7 +38,7 @@ func (m *machine) chooseDevice() (netlink.Link, error) {
 }
 
 // defaultDevice returns the device of the best default route: for IPv4, or else for IPv6. If that
-// is the bridge, whose row was lost, it returns the device with the bridge's MAC.
+// is the bridge, because its row was lost, it returns the device with the bridge's MAC.
 func (m *machine) defaultDevice() (string, error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		list, err := netdev.List(func() ([]netlink.Route, error) {

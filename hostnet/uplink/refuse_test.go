@@ -84,7 +84,7 @@ func TestOthersBridge(t *testing.T) {
 	}
 }
 
-// TestSettingsLost: a device whose settings cannot be read is adopted and given back all the same.
+// TestSettingsLost: a device is adopted and given back even if its settings cannot be read.
 func TestSettingsLost(t *testing.T) {
 	_, n := plain(t)
 	// the end of a lifetime is lost; the rest is the default

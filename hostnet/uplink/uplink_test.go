@@ -168,15 +168,17 @@ func streams(t *testing.T, l *lab.Lab, n *lab.Node) (flow func(what string), end
 	return flow, end
 }
 
-func well(t *testing.T, what string, reports []probe.Report) {
+// noneFailed asserts that no connection failed or broke.
+func noneFailed(t *testing.T, what string, reports []probe.Report) {
 	t.Helper()
 	for i, r := range reports {
-		way := []string{"wire → machine IPv4", "wire → machine IPv6", "machine → wire IPv4", "machine → wire IPv6"}[i]
+		direction := []string{"network → machine IPv4", "network → machine IPv6", "machine → network IPv4",
+			"machine → network IPv6"}[i]
 		t.Logf("%s, %s: %d of %d new connections failed, longest time without one %.0f ms; %d of %d open ones "+
 			"broke, longest silence %.0f ms",
-			what, way, r.Failed, r.Opened, r.OpenGapMs, r.Broken, r.Long, r.LongGapMs)
+			what, direction, r.Failed, r.Opened, r.OpenGapMs, r.Broken, r.Long, r.LongGapMs)
 		if r.Failed > 0 || r.Broken > 0 {
-			t.Errorf("%s, %s: %v", what, way, r.Errors)
+			t.Errorf("%s, %s: %v", what, direction, r.Errors)
 		}
 	}
 }
@@ -189,7 +191,7 @@ func TestThereAndBack(t *testing.T) {
 	for range 2 {
 		flow, end := streams(t, l, n)
 		steps := all(t, n, uplink.AdoptStep, flow)
-		well(t, "taken in", end())
+		noneFailed(t, "adopted", end())
 		if steps < 6 {
 			t.Errorf("%d steps", steps)
 		}
@@ -209,7 +211,7 @@ func TestThereAndBack(t *testing.T) {
 		}
 		flow, end = streams(t, l, n)
 		all(t, n, uplink.GiveBackStep, flow)
-		well(t, "given back", end())
+		noneFailed(t, "given back", end())
 		if after := network(t, n); after != before {
 			t.Errorf("not as it was:\n%s", lab.Difference(before, after))
 		}

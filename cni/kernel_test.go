@@ -109,11 +109,11 @@ func datagram(port uint16, id byte) []byte {
 	return b
 }
 
-// TestKernelIsQuiet sends packets that the host's kernel could receive on the pod's interface,
-// although the interface is only for the switch: the kernel sees every frame of a userspace
-// switch's ports. The host replies to pings of broadcasts here, and has a server on all its
-// addresses. Broadcasts reach it through the switch and the management port, once.
-func TestKernelIsQuiet(t *testing.T) {
+// TestKernelIgnoresFrames sends packets that the host's kernel could receive on the pod's
+// interface, although the interface is only for the switch: the kernel sees every frame of a
+// userspace switch's ports. The host replies to pings of broadcasts here, and has a server on all
+// its addresses. Broadcasts reach it through the switch and the management port, once.
+func TestKernelIgnoresFrames(t *testing.T) {
 	w, n := single(t)
 	if n.Datapath() != "netdev" {
 		t.Skip("the kernel datapath takes the frames away from the kernel's stack")
@@ -122,29 +122,29 @@ func TestKernelIsQuiet(t *testing.T) {
 	s.add()
 	sh(t, n, "sysctl -qw net.ipv4.icmp_echo_ignore_broadcasts=0")
 	const listens = 9999
-	heard := hear(t, n, listens)
+	received := countDatagrams(t, n, listens)
 	p := newTap(t, s)
 	own := hardware(sh(t, n, "cat /sys/class/net/"+s.host+"/address"))
-	everybody, ip := hardware("ff:ff:ff:ff:ff:ff"), netip.MustParseAddr
+	broadcast, ip := hardware("ff:ff:ff:ff:ff:ff"), netip.MustParseAddr
 	host, pod := n.Addresses()[0].Addr(), s.ips[0]
 
 	for _, a := range []netip.Addr{host, ip("10.244.1.1"), ip("10.244.1.2")} {
-		p.send(everybody, unix.ETH_P_ARP, arpRequest(p.mac, pod, a))
+		p.send(broadcast, unix.ETH_P_ARP, arpRequest(p.mac, pod, a))
 		p.send(own, unix.ETH_P_ARP, arpRequest(p.mac, pod, a))
 	}
-	ways := []struct {
+	packets := []struct {
 		name string
 		mac  net.HardwareAddr
 		ip   netip.Addr
 		most int // how often the host may receive it: through the management port
 	}{
-		{"broadcast", everybody, ip("255.255.255.255"), 1}, {"subnet's broadcast", everybody, ip("10.244.1.255"), 1},
-		{"broadcast to the host", everybody, host, 1}, {"multicast", hardware("01:00:5e:00:00:01"), ip("224.0.0.1"), 1},
+		{"broadcast", broadcast, ip("255.255.255.255"), 1}, {"subnet's broadcast", broadcast, ip("10.244.1.255"), 1},
+		{"broadcast to the host", broadcast, host, 1}, {"multicast", hardware("01:00:5e:00:00:01"), ip("224.0.0.1"), 1},
 		{"to the device, for the host", own, host, 0},
 		{"to the device, for the management port", own, ip("10.244.1.2"), 0},
 		{"to the device, broadcast", own, ip("255.255.255.255"), 0},
 	}
-	for i, to := range ways {
+	for i, to := range packets {
 		p.send(to.mac, unix.ETH_P_IP, ipv4(unix.IPPROTO_ICMP, pod, to.ip, echoRequest(byte(i))))
 		p.send(to.mac, unix.ETH_P_IP, ipv4(unix.IPPROTO_UDP, pod, to.ip, datagram(listens, byte(i))))
 		p.send(to.mac, unix.ETH_P_IP, ipv4(unix.IPPROTO_UDP, ip("0.0.0.0"), to.ip, datagram(listens, byte(i+100))))
@@ -157,10 +157,10 @@ func TestKernelIsQuiet(t *testing.T) {
 	if fmt.Sprint(arp) != fmt.Sprint(want) {
 		t.Errorf("ARP was answered %v, want %v", arp, want)
 	}
-	udp := heard()
-	for i, to := range ways {
+	udp := received()
+	for i, to := range packets {
 		if a, b, c := pings[byte(i)], udp[byte(i)], udp[byte(i+100)]; a > to.most || b > to.most || c > to.most {
-			t.Errorf("%s: the host answered %d pings, heard %d datagrams, %d from nobody; want at most %d", to.name, a,
+			t.Errorf("%s: the host answered %d pings, received %d datagrams, %d from 0.0.0.0; want at most %d", to.name, a,
 				b, c, to.most)
 		}
 	}
@@ -181,14 +181,15 @@ func answers(t *testing.T, frames [][]byte, own net.HardwareAddr) (arp map[strin
 		case kind == unix.ETH_P_IP && f[14+9] == unix.IPPROTO_ICMP && f[34] == 0:
 			pings[f[34+5]]++
 		case kind == unix.ETH_P_IP:
-			t.Errorf("somebody sent %s", hex.EncodeToString(f))
+			t.Errorf("unexpected packet: %s", hex.EncodeToString(f))
 		}
 	}
 	return arp, pings
 }
 
-// hear starts a server on all addresses of a node, and counts each identifier it receives.
-func hear(t *testing.T, n *lab.Node, port int) func() map[byte]int {
+// countDatagrams starts a server on all addresses of a node, and counts each identifier it
+// receives.
+func countDatagrams(t *testing.T, n *lab.Node, port int) func() map[byte]int {
 	t.Helper()
 	var c net.PacketConn
 	must(t, n.Do(func() (err error) {
