@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// needs returns the check that a command has exactly these arguments.
-func needs(names ...string) cobra.PositionalArgs {
+// exactArgs returns a check for exactly these arguments.
+func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
 		case len(args) == len(names):
@@ -21,18 +21,18 @@ func needs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// needsFiles rejects a command line without a file.
-func needsFiles(_ *cobra.Command, args []string) error {
+// atLeastOneFile rejects a command line without a file.
+func atLeastOneFile(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return errors.New("needs at least one FILE")
 	}
 	return nil
 }
 
-// needsCommand lets a command that only has subcommands reject a word that is none of them. Without
-// a word, it prints the help, or fails with what is missing.
-func needsCommand(c *cobra.Command, missing error) {
-	c.SuggestionsMinimumDistance = 2 // letters that may differ
+// requireSubcommand makes a command that only has subcommands reject other words. Without a word,
+// the command prints its help, or fails with missing if that is not nil.
+func requireSubcommand(c *cobra.Command, missing error) {
+	c.SuggestionsMinimumDistance = 2 // maximum number of letters that differ
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
@@ -45,24 +45,24 @@ func needsCommand(c *cobra.Command, missing error) {
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if missing != nil {
-			return hinted(c, missing)
+			return withUsage(c, missing)
 		}
 		return c.Help()
 	}
 }
 
-// hintArgs adds the usage to the errors about arguments of a command and its subcommands.
-func hintArgs(c *cobra.Command) {
+// addUsage adds the usage to the errors about arguments of a command and its subcommands.
+func addUsage(c *cobra.Command) {
 	if args := c.Args; args != nil {
-		c.Args = func(c *cobra.Command, words []string) error { return hinted(c, args(c, words)) }
+		c.Args = func(c *cobra.Command, words []string) error { return withUsage(c, args(c, words)) }
 	}
 	for _, sub := range c.Commands() {
-		hintArgs(sub)
+		addUsage(sub)
 	}
 }
 
-// hinted adds the usage to an error about the command line.
-func hinted(c *cobra.Command, err error) error {
+// withUsage adds the usage to an error about the command line.
+func withUsage(c *cobra.Command, err error) error {
 	if err == nil {
 		return nil
 	}

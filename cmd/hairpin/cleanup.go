@@ -16,18 +16,14 @@ func cleanupCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove Hairpin from this node and return the uplink's addresses and routes",
-		Args:  needs(),
+		Args:  exactArgs(),
 		Long: `It deletes flows and bridges, nft tables, routes, rules, pod links, the CNI plugin and the
 databases. A bridge that an administrator made stays. The command waits for the agent to end. Open
 vSwitch should run; otherwise the command lists what it could not do and exits with code 2.`,
 		Example: "  hairpin cleanup --config-file hairpin.conf",
-		RunE: func(c *cobra.Command, _ []string) error {
-			conf, err := s.load(c)
-			if err != nil {
-				return err
-			}
+		RunE: s.run(func(c *cobra.Command, conf config.Config, _ []string) error {
 			return install.Cleanup(c.Context(), conf, what, c.OutOrStdout(), config.Logger(conf, os.Stderr))
-		}}
+		})}
 	s.addFor(c, "gateway-mode", "gateway-interface", "run-dir")
 	f := c.Flags()
 	f.StringVar(&what.BinDir, "bin-dir", "/opt/cni/bin", "directory of the container runtime's CNI plugins")

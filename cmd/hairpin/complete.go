@@ -15,9 +15,9 @@ import (
 // completionTimeout limits how long a shell waits for the names of a cluster.
 const completionTimeout = 3 * time.Second
 
-// completed returns the completion of a word by the cluster that the command reads. words returns
+// clusterNames completes a word with names from the cluster that the command reads. words returns
 // the candidates, for the arguments before the word. Without a cluster, there are none.
-func completed(s *settings, o *ui.ExplainOptions,
+func clusterNames(s *settings, o *ui.ExplainOptions,
 	words func(all *cluster.Snapshot, args []string) []string) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		conf, err := s.load(c)
@@ -25,7 +25,7 @@ func completed(s *settings, o *ui.ExplainOptions,
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		from := *o
-		from.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
+		from.EveryNode = o.EveryNode || impliesAll(c)
 		ctx, stop := context.WithTimeout(context.WithoutCancel(contextOf(c)), completionTimeout)
 		defer stop()
 		all, err := ui.Cluster(ctx, from, conf)
@@ -46,14 +46,14 @@ func completed(s *settings, o *ui.ExplainOptions,
 	}
 }
 
-// fromAPI is completed for the cluster of the API, whatever the command reads.
+// fromAPI is clusterNames for a command that always uses the API.
 func (s *settings) fromAPI(words func(all *cluster.Snapshot, args []string) []string) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		o := ui.ExplainOptions{EveryNode: true}
 		if f := c.Flags().Lookup("context"); f != nil {
 			o.Context = f.Value.String()
 		}
-		return completed(s, &o, words)(c, args, word)
+		return clusterNames(s, &o, words)(c, args, word)
 	}
 }
 
@@ -62,7 +62,7 @@ func (s *settings) addContext(c *cobra.Command, to *string) {
 	c.Flags().Lookup("kubeconfig").Usage =
 		"kubeconfig file; empty = $KUBECONFIG, ~/.kube/config, or in a pod its service account"
 	c.Flags().StringVar(to, "context", "", "context in the kubeconfig; empty = the current context")
-	completes(c, "context", func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	setCompletion(c, "context", func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		conf, err := s.load(c)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -74,13 +74,13 @@ func (s *settings) addContext(c *cobra.Command, to *string) {
 // addNamespace adds the flag --namespace for the agents' pods.
 func (s *settings) addNamespace(c *cobra.Command, to *string) {
 	c.Flags().StringVarP(to, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods")
-	completes(c, "namespace", s.fromAPI(namespaces))
+	setCompletion(c, "namespace", s.fromAPI(namespaces))
 }
 
 // addNodes adds the flag --nodes. Its value may have several names, of which the last is completed.
 func (s *settings) addNodes(c *cobra.Command, to *[]string, usage string) {
 	c.Flags().StringSliceVar(to, "nodes", nil, usage)
-	completes(c, "nodes", commaSeparated(s.fromAPI(nodeNames)))
+	setCompletion(c, "nodes", commaSeparated(s.fromAPI(nodeNames)))
 }
 
 // commaSeparated completes the last word of a list.
@@ -149,14 +149,14 @@ func endpointNames(all *cluster.Snapshot, args []string) (names []string) {
 	return names
 }
 
-// completes sets the candidates for the value of a flag.
-func completes(c *cobra.Command, flag string, with cobra.CompletionFunc) {
+// setCompletion sets the candidates for the value of a flag.
+func setCompletion(c *cobra.Command, flag string, with cobra.CompletionFunc) {
 	if err := c.RegisterFlagCompletionFunc(flag, with); err != nil {
 		panic(err) // the command has no such flag
 	}
 }
 
-// oneOf sets fixed candidates for the value of a flag.
-func oneOf(c *cobra.Command, flag string, words ...string) {
-	completes(c, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+// setValues sets fixed candidates for the value of a flag.
+func setValues(c *cobra.Command, flag string, words ...string) {
+	setCompletion(c, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }

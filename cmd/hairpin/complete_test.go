@@ -51,7 +51,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"diff", "-o", ""}, []string{"text", "wide", "json", "yaml"}, ""},
 		{[]string{"explain", "-f", t.TempDir(), ""}, nil, "outside"}, // without a cluster
 	} {
-		out, err := typed(t, append([]string{"__complete"}, c.words...)...)
+		out, err := execute(t, append([]string{"__complete"}, c.words...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func TestPluginArguments(t *testing.T) {
 		{"kubectl_complete-hairpin", "__complete"},
 		{"kubectl_complete-hairpin pl", "__complete pl"},
 	} {
-		if got := strings.Join(asPlugin(strings.Fields(c.args)), " "); got != c.want {
+		if got := strings.Join(arguments(strings.Fields(c.args)), " "); got != c.want {
 			t.Errorf("%s: %q, not %q", c.args, got, c.want)
 		}
 	}
@@ -89,8 +89,8 @@ func TestPluginArguments(t *testing.T) {
 
 // TestVersionFlag checks that --version prints what the command version prints.
 func TestVersionFlag(t *testing.T) {
-	flag, err := typed(t, "--version")
-	command, second := typed(t, "version")
+	flag, err := execute(t, "--version")
+	command, second := execute(t, "version")
 	if err != nil || second != nil || flag != command || strings.Count(flag, "\n") != 1 {
 		t.Errorf("%q, %q: %v, %v", flag, command, err, second)
 	}

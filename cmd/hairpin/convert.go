@@ -9,18 +9,17 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/config"
-	"hairpin/hostnet"
 	"hairpin/report"
 )
 
 func configCommand() *cobra.Command {
 	c := &cobra.Command{Use: "config", Short: "Convert the configuration of another network plugin"}
-	needsCommand(c, errors.New("needs convert FILE… or pools FILE…"))
+	requireSubcommand(c, errors.New("needs convert FILE… or pools FILE…"))
 	var mode string
 	convert := &cobra.Command{
 		Use:   "convert FILE…",
 		Short: "Print a Hairpin configuration with the settings of MicroShift or OVN-Kubernetes files",
-		Args:  needsFiles,
+		Args:  atLeastOneFile,
 		Long: `FILE is MicroShift's /etc/microshift/ovn.yaml or config.yaml, or a Node of OVN-Kubernetes (kubectl
 get node NAME -o yaml, of which the annotation k8s.ovn.org/node-primary-ifaddr is read). A later
 file overrides an earlier one. Comments in the output list settings that Hairpin has no option
@@ -48,15 +47,15 @@ for; unknown keys are listed on standard error.`,
 		}}
 	convert.Flags().StringVar(&mode, "gateway-mode", cluster.ModeDetached,
 		"gateway mode of the result: detached (as MicroShift), local or shared")
-	c.AddCommand(convert, convertPools())
+	c.AddCommand(convert, poolsCommand())
 	return c
 }
 
-func convertPools() *cobra.Command {
+func poolsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pools FILE…",
 		Short: "Convert MetalLB's pools, advertisements and BGP peers",
-		Args:  needsFiles,
+		Args:  atLeastOneFile,
 		Long: `FILE has objects of MetalLB:
 
   IPAddressPool, L2Advertisement   become a LoadBalancerPool
@@ -90,31 +89,4 @@ of other kinds are listed on standard error.`,
 			_, err = fmt.Fprint(c.OutOrStdout(), text)
 			return err
 		}}
-}
-
-// advertise is for a unit that runs at every boot, before the API server.
-func advertise() *cobra.Command {
-	var s settings
-	c := &cobra.Command{
-		Use:   "advertise",
-		Short: "Add the advertised addresses of gateway mode detached to this node, before the agent starts",
-		Args:  needs(),
-		Long: `The addresses of [gateway] advertise-address go to the gateway bridge, or to lo if there is no
-bridge yet; the agent later moves them to the bridge. An API server that advertises one of them
-can then start before the agent. The command prints what it changed. It changes nothing if the
-node has the addresses, or in another gateway mode.`,
-		Example: "  hairpin advertise --gateway-mode detached",
-		RunE: func(c *cobra.Command, _ []string) error {
-			conf, err := s.load(c)
-			if err != nil {
-				return err
-			}
-			did, err := hostnet.Advertise(conf.Cluster)
-			for _, command := range did {
-				fmt.Fprintf(c.OutOrStdout(), "# %s\n", command)
-			}
-			return err
-		}}
-	s.addFor(c, "gateway-mode", "gateway-advertise-address", "gateway-interface")
-	return c
 }

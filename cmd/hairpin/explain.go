@@ -1,16 +1,14 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"hairpin/config"
 	"hairpin/inspect"
-	"hairpin/report"
 	"hairpin/ui"
 )
 
@@ -30,18 +28,14 @@ hairpin explain), or by default from this node's agent.`,
 		Example: "  hairpin explain -f examples/demo host/node-a svc/default/hostself\n" +
 			"  kubectl hairpin explain -n shop pod/client-1 svc/db:sql --live\n" +
 			"  hairpin explain -f examples/demo outside svc/default/web --via node-b --endpoint pod/default/pod-c1",
-		Args: needs("FROM", "TO"),
-		RunE: func(c *cobra.Command, args []string) error {
-			conf, err := s.load(c)
-			if err != nil {
-				return err
-			}
-			o.From, o.To, o.Flags = args[0], args[1], given(c)
-			o.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
+		Args: exactArgs("FROM", "TO"),
+		RunE: s.run(func(c *cobra.Command, conf config.Config, args []string) error {
+			o.From, o.To, o.Flags = args[0], args[1], changedFlags(c)
+			o.EveryNode = o.EveryNode || impliesAll(c)
 			o.Colour = c.OutOrStdout() == os.Stdout && terminal(os.Stdout)
 			return ui.Explain(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), o, conf)
-		}}
-	s.addFor(c, append(ofCluster[:], "run-dir", "kubeconfig")...)
+		})}
+	s.addFor(c, clusterFlags("run-dir", "kubeconfig")...)
 	f := c.Flags()
 	f.StringVarP(&o.Dir, "filename", "f", "", "directory with manifests of Nodes, Pods, Services and EndpointSlices")
 	f.StringVar(&o.Diff, "diff", "", "directory with changed manifests: print how the packet's path differs")
@@ -68,80 +62,15 @@ hairpin explain), or by default from this node's agent.`,
 		"print all steps, with rules, packets and conntrack entries")
 	f.BoolVar(&o.Costs, "costs", false, "print the number of conntrack passes and datapath lookups")
 	addOutput(c, &o.Output, ui.ExplainOutputs(), "")
-	c.ValidArgsFunction = completed(&s, &o, ui.Ends)
-	completes(c, "via", completed(&s, &o, nodeNames))
-	completes(c, "namespace", completed(&s, &o, namespaces))
-	completes(c, "agent-namespace", s.fromAPI(namespaces))
-	completes(c, "endpoint", completed(&s, &o, endpointNames))
-	oneOf(c, "proto", "tcp", "udp", "sctp")
-	oneOf(c, "family", "4", "6")
-	return note(c, noteExit,
+	c.ValidArgsFunction = clusterNames(&s, &o, ui.Ends)
+	setCompletion(c, "via", clusterNames(&s, &o, nodeNames))
+	setCompletion(c, "namespace", clusterNames(&s, &o, namespaces))
+	setCompletion(c, "agent-namespace", s.fromAPI(namespaces))
+	setCompletion(c, "endpoint", clusterNames(&s, &o, endpointNames))
+	setValues(c, "proto", "tcp", "udp", "sctp")
+	setValues(c, "family", "4", "6")
+	return annotate(c, noteExit,
 		"0 if packet and reply arrive and nothing differs from the desired state, 1 otherwise, 2 after an error")
-}
-
-func collect() *cobra.Command {
-	var s settings
-	var o inspect.CollectOptions
-	var file string
-	c := &cobra.Command{
-		Use:     "collect",
-		Short:   "Write an archive with the state and logs of this node or of all nodes, without secrets",
-		Args:    needs(),
-		Example: "  hairpin collect\n  kubectl hairpin collect --file support.tar.gz",
-		RunE: func(c *cobra.Command, _ []string) (err error) {
-			conf, err := s.load(c)
-			if err != nil {
-				return err
-			}
-			o.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
-			if file == "" {
-				file = "hairpin-" + time.Now().UTC().Format("20060102-150405") + ".tar.gz"
-			}
-			if file == "-" {
-				return inspect.Collect(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), conf, o)
-			}
-			out, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-			if err != nil {
-				return err
-			}
-			err = inspect.Collect(c.Context(), out, c.ErrOrStderr(), conf, o)
-			if closed := out.Close(); closed != nil {
-				return errors.Join(err, closed)
-			}
-			if err == nil || errors.Is(err, report.ErrProblems) {
-				fmt.Fprintf(c.ErrOrStderr(), "written to %s; review it before you share it\n", file)
-			}
-			return err
-		}}
-	s.addFor(c, "run-dir", "kubeconfig")
-	f := c.Flags()
-	f.StringVar(&file, "file", "",
-		"output file; - = standard output; empty = hairpin-TIME.tar.gz in the current directory")
-	f.BoolVarP(&o.EveryNode, "all", "A", false,
-		"collect from every node of the cluster, through the API server (implied by --kubeconfig and --context)")
-	s.addContext(c, &o.Context)
-	s.addNamespace(c, &o.Namespace)
-	f.DurationVar(&o.Timeout, "timeout", time.Minute, "maximum time to wait for a node's answer")
-	return note(c, noteExit, "0 if the archive is complete, 1 if something could not be collected, 2 after an error")
-}
-
-// ask is the command that explain and collect run in the agents' containers.
-func ask() *cobra.Command {
-	var s settings
-	c := &cobra.Command{
-		Use:    "ask PATH",
-		Short:  "Print the agent's answer to a path of its socket",
-		Args:   needs("PATH"),
-		Hidden: true,
-		RunE: func(c *cobra.Command, args []string) error {
-			conf, err := s.load(c)
-			if err != nil {
-				return err
-			}
-			return inspect.Ask(c.Context(), c.OutOrStdout(), args[0], conf)
-		}}
-	s.add(c)
-	return c
 }
 
 // terminal reports whether a file supports colours: it is a terminal, and NO_COLOR is not set

@@ -20,8 +20,8 @@ const (
 	columnsOfHelp = 120
 )
 
-// note sets an annotation.
-func note(c *cobra.Command, key, text string) *cobra.Command {
+// annotate sets an annotation.
+func annotate(c *cobra.Command, key, text string) *cobra.Command {
 	if c.Annotations == nil {
 		c.Annotations = map[string]string{}
 	}

@@ -16,7 +16,7 @@ func installCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "install",
 		Short:   "Install the CNI plugin and its configuration on this node",
-		Args:    needs(),
+		Args:    exactArgs(),
 		Example: "  hairpin install --bin-dir=/host/bin --conf-dir=/host/net.d",
 		RunE: func(*cobra.Command, []string) error {
 			if !hostPorts {

@@ -19,7 +19,7 @@ type output struct {
 func addOutput(c *cobra.Command, to *string, formats []string, about string) {
 	*to = formats[0]
 	c.Flags().VarP(output{to, formats}, "output", "o", "output format: "+strings.Join(formats, ", ")+about)
-	oneOf(c, "output", formats...)
+	setValues(c, "output", formats...)
 }
 
 // Set rejects a format that the command does not have.

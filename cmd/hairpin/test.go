@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hairpin/config"
 	"hairpin/inspect"
 	"hairpin/selftest"
 	"hairpin/selftest/podside"
@@ -18,20 +19,16 @@ func testCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "test",
 		Short: "Test every path of the cluster's network with pods and Services of its own",
-		Args:  needs(),
+		Args:  exactArgs(),
 		Long: `It creates a namespace with servers and clients on some nodes, sends TCP and UDP packets of every IP
 family from pods and hosts to pods, ClusterIPs, NodePorts and hosts, with full packets, names and a
 NetworkPolicy, and measures latency and throughput. A path that fails is explained with the real
 state of its nodes (explain --live). The namespace is deleted at the end, also after an interrupt.`,
 		Example: "  kubectl hairpin test\n  kubectl hairpin test --nodes node-a,node-c --junit results.xml\n" +
 			"  kubectl hairpin test --outside 192.0.2.10:443 --skip 'NetworkPolicy'",
-		RunE: func(c *cobra.Command, _ []string) error {
-			conf, err := s.load(c)
-			if err != nil {
-				return err
-			}
+		RunE: s.run(func(c *cobra.Command, conf config.Config, _ []string) error {
 			return selftest.Run(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), conf, o)
-		}}
+		})}
 	s.addFor(c, "kubeconfig")
 	f := c.Flags()
 	s.addContext(c, &o.Context)
@@ -40,7 +37,7 @@ state of its nodes (explain --live). The namespace is deleted at the end, also a
 	f.StringVar(&o.Agents, "agent-namespace", inspect.DefaultNamespace, "namespace of the agents' pods")
 	f.StringVar(&o.Image, "image", "",
 		"image of the pods, which must contain hairpin; empty = that of the agents' pods")
-	completes(c, "agent-namespace", s.fromAPI(namespaces))
+	setCompletion(c, "agent-namespace", s.fromAPI(namespaces))
 	s.addNodes(c, &o.Nodes, "test only these nodes; empty = the first that are Ready, by name")
 	f.StringVarP(&o.Selector, "selector", "l", "", "test only nodes with these labels")
 	f.IntVar(&o.MaxNodes, "max-nodes", 3, "maximum number of nodes to test without --nodes; 0 = all")
@@ -59,15 +56,15 @@ state of its nodes (explain --live). The namespace is deleted at the end, also a
 	f.StringVar(&o.JUnit, "junit", "", "file for the results in JUnit's format")
 	f.BoolVar(&o.Keep, "keep", false, "do not delete the namespace")
 	f.BoolVarP(&o.Verbose, "verbose", "v", false, "print the checks that passed, too")
-	return note(c, noteExit, "0 if every check passed, 1 if one failed, 2 after an error")
+	return annotate(c, noteExit, "0 if every check passed, 1 if one failed, 2 after an error")
 }
 
-// testPod is the command of the pods of test.
-func testPod() *cobra.Command {
+// testPodCommand is the command of the pods of test.
+func testPodCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "test-pod",
 		Short:  "Carry out a pod's part of the test",
-		Args:   needs(),
+		Args:   exactArgs(),
 		Hidden: true,
 		RunE: func(c *cobra.Command, _ []string) error {
 			work, err := podside.Parse(os.Getenv(podside.Variable))

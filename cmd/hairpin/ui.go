@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hairpin/config"
 	"hairpin/ui"
 )
 
@@ -22,17 +23,13 @@ With --secure, in a pod, they show the cluster of the API by TLS, to users who m
 The token is a bearer token, or the password that a browser asks for. The chart's value ui.enabled
 installs that.`,
 		Example: "  hairpin ui -f examples/demo\n  kubectl hairpin ui\n  hairpin ui --secure --listen :8443",
-		Args:    needs(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			conf, err := s.load(c)
-			if err != nil {
-				return err
-			}
-			o.Flags = given(c)
+		Args:    exactArgs(),
+		RunE: s.run(func(c *cobra.Command, conf config.Config, _ []string) error {
+			o.Flags = changedFlags(c)
 			o.EveryNode = o.EveryNode || !o.Secure && c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
 			return ui.Serve(c.Context(), c.OutOrStdout(), o, conf)
-		}}
-	s.addFor(c, append(ofCluster[:], "run-dir", "kubeconfig")...)
+		})}
+	s.addFor(c, clusterFlags("run-dir", "kubeconfig")...)
 	f := c.Flags()
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:8090",
 		"address and port to listen on, loopback without --secure; port 0 = any free port")

@@ -12,8 +12,8 @@ import (
 	"hairpin/report"
 )
 
-// typed returns the output of a command line.
-func typed(t *testing.T, words ...string) (string, error) {
+// execute returns the output of a command line.
+func execute(t *testing.T, words ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	c := root()
@@ -24,8 +24,8 @@ func typed(t *testing.T, words ...string) (string, error) {
 	return out.String(), err
 }
 
-// TestWrongWords checks that a user's mistake gives an error with its cause and a remedy.
-func TestWrongWords(t *testing.T) {
+// TestErrors checks that an error about the command line names its cause and a remedy.
+func TestErrors(t *testing.T) {
 	const demo = "../../examples/demo"
 	nothing, broken := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(broken, "a.yaml"), []byte("kind: ["), 0o644); err != nil {
@@ -105,7 +105,7 @@ func TestWrongWords(t *testing.T) {
 		{[]string{"ui", "-f", demo, "--listen", "0.0.0.0:0"}, `--listen "0.0.0.0:0": is not a loopback address`},
 		{[]string{"probe"}, "needs exactly one endpoint, not 0 arguments\nusage: hairpin probe livez|readyz|healthz|metrics"},
 	} {
-		if out, err := typed(t, c.words...); err == nil || !strings.Contains(err.Error(), c.want) {
+		if out, err := execute(t, c.words...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, without %q\n%s", c.words, err, c.want, out)
 		}
 	}
@@ -141,7 +141,7 @@ func TestQuickStartCommands(t *testing.T) {
 func TestPlanOfObject(t *testing.T) {
 	const object = "Service/default/podlocal"
 	words := []string{"plan", "-f", "../../examples/demo", "--node", "node-a", "--object", object}
-	all, err := typed(t, words...)
+	all, err := execute(t, words...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestPlanOfObject(t *testing.T) {
 			t.Errorf("is of another object: %s", line)
 		}
 	}
-	some, err := typed(t, append(words, "--system", "nft")...)
+	some, err := execute(t, append(words, "--system", "nft")...)
 	if err != nil || !strings.HasPrefix(some, "### nft\n") || !strings.Contains(all, some) {
 		t.Errorf("only nft: %v\n%s", err, some)
 	}
@@ -166,7 +166,7 @@ func TestPlanOfObject(t *testing.T) {
 func TestCollectWithoutAgent(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.tar.gz")
-	out, err := typed(t, "collect", "--node=node-x", "--run-dir", dir, "--file", file)
+	out, err := execute(t, "collect", "--node=node-x", "--run-dir", dir, "--file", file)
 	if !errors.Is(err, report.ErrProblems) {
 		t.Errorf("error is %v", err)
 	}
@@ -187,16 +187,16 @@ func TestCollectWithoutAgent(t *testing.T) {
 // rest.
 func TestHelp(t *testing.T) {
 	for _, command := range []string{"explain", "ui", "status", "plan", "diff", "collect", "probe"} {
-		out, err := typed(t, command, "--help")
+		out, err := execute(t, command, "--help")
 		if n := strings.Count(out, "\n"); err != nil || n > 50 || !strings.Contains(out, "hairpin node --help") {
 			t.Errorf("%s: %d lines, %v\n%s", command, n, err, out)
 		}
 	}
-	if out, err := typed(t, "node", "--help"); err != nil || !strings.Contains(out, "--gateway-mode") ||
+	if out, err := execute(t, "node", "--help"); err != nil || !strings.Contains(out, "--gateway-mode") ||
 		!strings.Contains(out, "--conntrack-min") {
 		t.Errorf("node: %v\n%s", err, out)
 	}
-	if out, err := typed(t); err != nil || !strings.Contains(out, "\nInspect:\n") ||
+	if out, err := execute(t); err != nil || !strings.Contains(out, "\nInspect:\n") ||
 		!strings.Contains(out, "Follow a packet") {
 		t.Errorf("nothing: %v\n%s", err, out)
 	}
