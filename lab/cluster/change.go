@@ -88,22 +88,23 @@ func (c *Cluster) Pod(ctx context.Context, namespace, name string) (lab.Place, e
 		return nil, err
 	}
 	n := c.lab.Node(p.Spec.NodeName)
-	if n == nil || p.Status.PodIP == "" {
-		return nil, fmt.Errorf("pod %s/%s is on no node, or has no address", namespace, name)
+	if n == nil {
+		return nil, fmt.Errorf("pod %s/%s is on no node", namespace, name)
 	}
 	if p.Spec.HostNetwork {
 		return n.Host, nil
 	}
-	// A container runtime keeps one mount per pod there.
-	find := fmt.Sprintf("for n in /run/netns/cni-*; do nsenter --net=$n ip -o addr | grep -qF ' %s/' && "+
-		"basename $n; done; true", p.Status.PodIP)
+	// A container runtime keeps one mount per pod there. The control group of its processes tells
+	// which: after a reboot, another pod may already have the address of the status.
+	find := fmt.Sprintf("pid=$(grep -ls /pod%s/ /proc/[0-9]*/cgroup | head -n 1 | cut -d / -f 3); "+
+		"for n in /run/netns/cni-*; do [ ! $n -ef /proc/$pid/ns/net ] || basename $n; done", p.UID)
 	out, err := n.Exec(ctx, "sh", "-c", find)
 	if err != nil {
 		return nil, err
 	}
 	found := strings.Fields(out)
 	if len(found) != 1 {
-		return nil, fmt.Errorf("pod %s/%s: network namespaces with %s: %q", namespace, name, p.Status.PodIP, found)
+		return nil, fmt.Errorf("pod %s/%s: network namespaces: %q", namespace, name, found)
 	}
 	return n.NetnsAt(name, filepath.Join("/run/netns", found[0])), nil
 }
