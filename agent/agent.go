@@ -3,8 +3,8 @@
 // Run starts all goroutines. One of them, the loop (loop.go), owns the agent's state: the others
 // put events into its inbox (inbox.go). Each of its rounds computes the desired State (package
 // plan) and applies it (package apply), if the gates of a start are open (gates.go). Package
-// vswitch handles restarts of Open vSwitch. What the agent reports is on a board (board.go), and
-// its metrics are computed by measure.go.
+// vswitch handles restarts of Open vSwitch. The agent reports the result of its last round
+// (result.go, report.go), and measure.go computes its metrics.
 package agent
 
 import (
@@ -36,17 +36,17 @@ import (
 	"hairpin/watch"
 )
 
-// slowTimer is the interval at which everything is read back without a change notification.
-const slowTimer = 5 * time.Minute
+// rereadInterval is the interval at which everything is read back without a change notification.
+const rereadInterval = 5 * time.Minute
 
-// agent configures one node. Its fields, except inbox and board, belong to the goroutine that calls
-// loop.
+// agent configures one node. Its fields, except inbox and lastResult, belong to the goroutine that
+// calls loop.
 type agent struct {
 	node       string
 	config     config.Config
 	log        *slog.Logger
 	inbox      *inbox
-	board      *board
+	lastResult lastResult
 	ovs        *ovsdb.Client
 	api        *kube.Reach
 	targets    *targets.Set
@@ -102,7 +102,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	}
 	defer t.Close()
 	a := &agent{
-		node: node, config: c, log: log, inbox: newInbox(), board: &board{}, ovs: ovs, api: api, targets: t,
+		node: node, config: c, log: log, inbox: newInbox(), ovs: ovs, api: api, targets: t,
 		planned: planned{planner: plan.NewPlanner()}, progress: progress{log: log},
 	}
 	if c.Cluster.Gateway.NodePortPath == cluster.PathRedirect {
@@ -121,7 +121,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	a.monitor = newMonitoring(node, client, a.measure, log)
 	defer a.monitor.stop()
 	a.egress = newEgressHandler(node, c.Process.Egress, client, api, a.inbox, a.monitor, log)
-	a.host = newHostFacts(node, &a.config, client, ovs, t.NFT, a.inbox.scanned, log)
+	a.host = newHostFacts(node, &a.config, client, ovs, t.NFT, a.inbox.addScan, log)
 	a.vswitch = vswitch.New(ovs, t, a.background, late.NewWorker(a.inbox.notify), a.host.scanner.RequestNow, log)
 	a.observeDurations()
 	a.host.scanner.AfterScan, a.host.scanner.MayRecord = a.pods.cni.CheckLinks, a.supported.Load
@@ -130,7 +130,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	return a.run(ctx, client)
 }
 
-// unlessEnded returns nil if ctx has ended: other errors do not matter then.
+// unlessEnded returns nil if ctx has ended: err is a consequence of that then.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -140,24 +140,24 @@ func unlessEnded(ctx context.Context, err error) error {
 
 // run starts all goroutines. It ends when ctx ends or one of them fails, and ends all others too.
 func (a *agent) run(ctx context.Context, client *kubeapi.Client) error {
-	pods, err := ops.ListenUnix(a.config.Process.RunDir, cni.Socket)
+	cniSocket, err := ops.ListenUnix(a.config.Process.RunDir, cni.Socket)
 	if err != nil {
 		return err
 	}
-	about, err := ops.ListenUnix(a.config.Process.RunDir, report.AgentSocket)
+	agentSocket, err := ops.ListenUnix(a.config.Process.RunDir, report.AgentSocket)
 	if err != nil {
 		return err
 	}
-	// Before the first request: an empty board would mean that the node is ready.
+	// Before the first request: without a reason in them, the node would count as ready.
 	a.updateCNIFacts()
-	a.post(0)
+	a.publishResult(0)
 	outer := ctx
 	g, ctx := errgroup.WithContext(ctx)
 	start := func(f func()) { g.Go(func() error { f(); return nil }) }
-	start(func() { a.follow(ctx, client) })
+	start(func() { a.followCluster(ctx, client) })
 	start(func() { follow(ctx, a.inbox, a.ovs.Changed(), func(*events, struct{}) { a.host.scanner.Request() }) })
 	start(func() { vswitch.WatchStarts(ctx, a.inbox.notify, a.config.Process.OVSRunDir, a.log) })
-	start(func() { a.tick(ctx) })
+	start(func() { a.rereadPeriodically(ctx) })
 	a.host.start(ctx, start)
 	a.pods.cni.Forget(a.targets.Bridge.Forget)
 	a.pods.start(ctx, a.targets.NB.Sync, start)
@@ -171,18 +171,18 @@ func (a *agent) run(ctx context.Context, client *kubeapi.Client) error {
 	}
 	start(func() { probe.Serve(ctx, a.config.Process.Egress, a.log, a.monitor.dataplaneOK) })
 	g.Go(func() error { return a.checkVersions(ctx) })
-	g.Go(func() error { return a.pods.cni.Listen(ctx, pods) })
-	g.Go(func() error { return a.serve(ctx, about) })
+	g.Go(func() error { return a.pods.cni.Listen(ctx, cniSocket) })
+	g.Go(func() error { return a.serve(ctx, agentSocket) })
 	g.Go(func() error { return a.loop(ctx) })
 	return unlessEnded(outer, g.Wait())
 }
 
-// follow puts the newest Snapshot into the inbox. It retries a source that cannot be opened.
-func (a *agent) follow(ctx context.Context, client *kubeapi.Client) {
+// followCluster puts the newest Snapshot into the inbox. It retries a source that cannot be opened.
+func (a *agent) followCluster(ctx context.Context, client *kubeapi.Client) {
 	for p := (retry.Backoff{}); ctx.Err() == nil; {
 		snapshots, err := a.source(ctx, client)
 		if err == nil {
-			follow(ctx, a.inbox, snapshots, (*events).read)
+			follow(ctx, a.inbox, snapshots, (*events).addSnapshot)
 			return
 		}
 		if p.Pause() == 0 {
@@ -201,8 +201,8 @@ func (a *agent) source(ctx context.Context, client *kubeapi.Client) (<-chan *clu
 	return watch.Kube(kube.WithLog(ctx, a.log), client, a.node, a.config.Cluster)
 }
 
-func (a *agent) tick(ctx context.Context) {
-	retry.Every(ctx, slowTimer, func() {
+func (a *agent) rereadPeriodically(ctx context.Context) {
+	retry.Every(ctx, rereadInterval, func() {
 		a.inbox.enqueue(func(m *events) { m.reread = true })
 		a.host.scanner.Request()
 	})

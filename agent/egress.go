@@ -49,7 +49,7 @@ type egressHandler struct {
 	since       map[netip.Addr]time.Time // when the node got its egress addresses; nil before the first Snapshot
 	observeMove func(time.Duration)      // measures the time until an address is announced
 	carriers    egressCarriers           // of all addresses
-	holds       atomic.Bool              // the node has egress addresses, or still translates for one that it has lost
+	inUse       atomic.Bool              // the node has egress addresses, or still translates for one that it has lost
 }
 
 func newEgressHandler(
@@ -108,7 +108,7 @@ func (e *egressHandler) observe(now time.Time, m *events) (*cluster.Snapshot, ti
 	return s, again
 }
 
-// egressCarriers has the node of each egress address, and when it got it. It is not modified.
+// egressCarriers has the node of each egress address, and since when. It is not modified.
 type egressCarriers map[netip.Addr]egressCarrier
 
 type egressCarrier struct {
@@ -134,7 +134,7 @@ func (c egressCarriers) next(now time.Time, s *cluster.Snapshot) egressCarriers 
 	return next
 }
 
-// setSince adds to reports when the nodes got the addresses.
+// setSince sets Since in reports: when the nodes got the addresses.
 func (c egressCarriers) setSince(list []report.Egress) {
 	for i := range list {
 		if a, err := netip.ParseAddr(list[i].Address); err == nil && c[a].node == list[i].Node {
@@ -149,11 +149,11 @@ func (e *egressHandler) recordGained(now time.Time, s *cluster.Snapshot) {
 		return
 	}
 	first := e.since == nil
-	since, holds := map[netip.Addr]time.Time{}, false
+	since, inUse := map[netip.Addr]time.Time{}, false
 	for _, x := range s.EgressIPs {
-		holds = holds || slices.ContainsFunc(x.Moving, func(m cluster.Move) bool { return m.From == e.node })
+		inUse = inUse || slices.ContainsFunc(x.Moving, func(m cluster.Move) bool { return m.From == e.node })
 		for _, a := range x.Assigned {
-			holds = holds || a.Node == e.node
+			inUse = inUse || a.Node == e.node
 			if !x.CarriedBy(e.node, a.Address) {
 				continue
 			}
@@ -165,7 +165,7 @@ func (e *egressHandler) recordGained(now time.Time, s *cluster.Snapshot) {
 		}
 	}
 	e.since, e.carriers = since, e.carriers.next(now, s)
-	e.holds.Store(holds)
+	e.inUse.Store(inUse)
 }
 
 // measureMoves measures how long the move of each address took that is announced for the first
@@ -189,23 +189,24 @@ func (e *egressHandler) announce(
 	before := e.announced.Addresses()
 	wait, err := e.announced.Announce(now, own, list, planned)
 	if err != nil {
-		e.log.Warn("egress addresses", "error", err)
+		e.log.Warn("announce egress addresses", "error", err)
 	} else {
 		e.measureMoves(time.Now(), before)
 	}
-	o := wire.Watched{Bridge: g.Bridge, MAC: g.MAC, Addresses: e.announced.Addresses()}
+	watched := wire.Watched{Bridge: g.Bridge, MAC: g.MAC, Addresses: e.announced.Addresses()}
 	for _, a := range e.view.Released() {
-		o.Addresses[a] = true
+		watched.Addresses[a] = true
 	}
 	old := e.listener.Watching.Load()
-	if old == nil || old.Bridge != o.Bridge || old.MAC != o.MAC || !maps.Equal(old.Addresses, o.Addresses) {
-		e.listener.Expect(&o)
+	if old == nil || old.Bridge != watched.Bridge || old.MAC != watched.MAC ||
+		!maps.Equal(old.Addresses, watched.Addresses) {
+		e.listener.Expect(&watched)
 	}
 	return wait
 }
 
-// solicit detects other machines that have the node's egress addresses, if it may have been
-// separated from the others. It returns when to call it again.
+// solicit detects other machines that have the node's egress addresses, if the node may have been
+// separated from other nodes. It returns when to call it again.
 func (e *egressHandler) solicit(now time.Time, g cluster.Gateway) time.Duration {
 	list, again := e.view.Solicit(now)
 	if err := wire.Solicit(g, list); err != nil {

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
@@ -14,17 +13,10 @@ import (
 // serveExplain serves the requests of `hairpin explain` and `hairpin collect`.
 func (a *agent) serveExplain(mux *http.ServeMux) {
 	mux.HandleFunc("GET /snapshot", func(w http.ResponseWriter, q *http.Request) {
-		k := a.latest(q.Context())
-		s, err := k.newest()
-		if writeError(w, err) {
-			return
+		last := a.latest(q.Context())
+		if s, err := last.fullestSnapshot(); !writeError(w, err) {
+			writeJSON(w, s)
 		}
-		text, err := json.Marshal(s)
-		if writeError(w, err) {
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(text) // client disconnected
 	})
 	mux.HandleFunc("GET /configuration", func(w http.ResponseWriter, _ *http.Request) {
 		for _, o := range config.Options() {
@@ -32,7 +24,7 @@ func (a *agent) serveExplain(mux *http.ServeMux) {
 		}
 	})
 	mux.HandleFunc("GET /counters", func(w http.ResponseWriter, q *http.Request) {
-		ctx, cancel := context.WithTimeout(q.Context(), countersTime)
+		ctx, cancel := context.WithTimeout(q.Context(), countersTimeout)
 		defer cancel()
 		text, err := a.targets.Bridge.Counters(ctx)
 		if !writeError(w, err) {
@@ -41,14 +33,14 @@ func (a *agent) serveExplain(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("GET /found", func(w http.ResponseWriter, q *http.Request) {
 		want := a.latest(q.Context()).want
-		// Connections are left out: a walk is of a first packet, and there may be a million.
+		// Without connections: there may be a million, and a walk follows a first packet.
 		found, err := a.pass.ReadPath(q.Context())
 		if !writeError(w, err) {
 			found.Conn = want.Conn
-			answerState(w, q, datapath.Adopted(want, found))
+			writeState(w, q, datapath.Adopted(want, found))
 		}
 	})
 }
 
-// countersTime is how long ovs-vswitchd may take for its counters.
-const countersTime = 5 * time.Second
+// countersTimeout is how long ovs-vswitchd may take for its counters.
+const countersTimeout = 5 * time.Second

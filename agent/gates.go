@@ -7,14 +7,14 @@ import (
 	"hairpin/cluster"
 )
 
-// gate is something that must be known or done before anything can be applied.
+// gate is a condition that must hold before the agent applies anything.
 type gate struct {
-	open   bool
-	reason string // why nothing is applied while it is closed
-	err    error  // what keeps it closed; may be nil
+	open   bool   // the condition holds
+	reason string // why nothing is applied while the gate is closed
+	err    error  // the cause of reason; may be nil
 }
 
-// firstClosed returns the reason of the first gate that is closed; empty if none is.
+// firstClosed returns the reason and cause of the first closed gate; empty if all are open.
 func firstClosed(gates []gate) string {
 	i := slices.IndexFunc(gates, func(g gate) bool { return !g.open })
 	switch {
@@ -51,5 +51,5 @@ func (p *planned) problemOf(node string) error {
 	return nil
 }
 
-// missing returns what must be known before anything can be applied; empty if everything is.
-func (a *agent) missing() string { return firstClosed(a.gates()) }
+// closedGate returns why nothing can be applied yet; empty if all gates are open.
+func (a *agent) closedGate() string { return firstClosed(a.gates()) }

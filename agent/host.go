@@ -17,8 +17,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// hostFacts holds what the scanner has found on this machine, and publishes some of it for other
-// nodes.
+// hostFacts holds what the scanner has found on this machine, and publishes the facts that other
+// nodes need.
 type hostFacts struct {
 	node      string
 	config    *config.Config
@@ -59,11 +59,11 @@ func (h *hostFacts) start(ctx context.Context, start func(func())) {
 	start(func() { h.publisher.Run(ctx) })
 }
 
-// learn records a scan of the host. It reports whether the host changed, and whether it lost an
+// record records a scan of the host. It reports whether the host changed, and whether it lost an
 // address that connections may have used.
-func (h *hostFacts) learn(s *hostnet.Scan) (changed, lost bool) {
+func (h *hostFacts) record(s *hostnet.Scan) (changed, lost bool) {
 	if s.Err != nil && h.scan.Err == nil {
-		h.log.Info("gateway bridge", "bridge", h.config.Cluster.Gateway.Interface, "error", s.Err)
+		h.log.Info("found no gateway bridge", "bridge", h.config.Cluster.Gateway.Interface, "error", s.Err)
 	}
 	h.scan = *s
 	if s.Err != nil || reflect.DeepEqual(s.Found, h.found) {
@@ -72,7 +72,7 @@ func (h *hostFacts) learn(s *hostnet.Scan) (changed, lost bool) {
 	lost = s.Found.LostAddress(&h.found)
 	h.found = s.Found
 	g := &h.found.Gateway
-	h.log.Info("host facts", "bridge", g.Bridge, "uplink", g.Uplink, "mac", g.MAC.String(),
+	h.log.Info("found host facts", "bridge", g.Bridge, "uplink", g.Uplink, "mac", g.MAC.String(),
 		"addresses", g.Addresses, "nextHops", g.NextHops, "userspace", g.Userspace)
 	return true, lost
 }

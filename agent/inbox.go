@@ -23,10 +23,10 @@ type inbox struct {
 
 // events is what an inbox holds.
 type events struct {
-	number    uint64            // of the round that takes it
+	number    uint64            // of the round that takes them
 	snapshot  *cluster.Snapshot // newest; nil until the first
-	unread    bool              // no round has taken snapshot
-	sourceErr error             // why there is none
+	untaken   bool              // no round has taken snapshot
+	sourceErr error             // why snapshot is nil
 	changed   bool              // an input of the plan changed: another Snapshot, another pod
 	scan      *hostnet.Scan     // newest scan of the host
 	reread    bool              // read all systems again
@@ -80,17 +80,17 @@ func (b *inbox) take() events {
 	return m
 }
 
-// read records the newest Snapshot. Its Received is that of the oldest Snapshot that no round has
-// taken.
-func (m *events) read(s *cluster.Snapshot) {
-	if m.unread {
+// addSnapshot records the newest Snapshot. Its Received is that of the oldest one that no round
+// has taken.
+func (m *events) addSnapshot(s *cluster.Snapshot) {
+	if m.untaken {
 		s.Received = m.snapshot.Received
 	}
-	m.snapshot, m.unread, m.changed = s, true, true
+	m.snapshot, m.untaken, m.changed = s, true, true
 }
 
-// scanned enqueues a scan of the host.
-func (b *inbox) scanned(s *hostnet.Scan) {
+// addScan enqueues a scan of the host.
+func (b *inbox) addScan(s *hostnet.Scan) {
 	b.enqueue(func(m *events) {
 		s.Moved = s.Moved || m.scan != nil && m.scan.Moved
 		m.scan = s

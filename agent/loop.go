@@ -26,7 +26,7 @@ func (a *agent) loop(ctx context.Context) error {
 		if m.reread {
 			a.pass.Reread()
 		}
-		if m.scan != nil && a.learn(m.scan) {
+		if m.scan != nil && a.recordScan(m.scan) {
 			m.changed = true
 		}
 		snapshot, wait := a.egress.observe(time.Now(), &m)
@@ -40,7 +40,7 @@ func (a *agent) loop(ctx context.Context) error {
 		} else {
 			again.Stop()
 		}
-		a.post(m.number)
+		a.publishResult(m.number)
 		endWork()
 		if err := a.pass.Wait(ctx, a.inbox.wake.C()); err != nil {
 			return nil // ctx ended
@@ -58,18 +58,18 @@ func (a *agent) drain() {
 	a.vswitch.Drain(ctx)
 }
 
-// learn records a scan of the host, and reports whether the host changed.
-func (a *agent) learn(s *hostnet.Scan) bool {
+// recordScan records a scan of the host, and reports whether the host changed.
+func (a *agent) recordScan(s *hostnet.Scan) bool {
 	a.vswitch.Observe(s)
-	changed, lost := a.host.learn(s)
+	changed, lost := a.host.record(s)
 	if lost {
 		a.api.Reconnect()
 	}
 	return changed
 }
 
-// facts returns the input for the handling of a restart of Open vSwitch.
-func (a *agent) facts() *vswitch.Facts {
+// switchFacts returns the input for the handling of a restart of Open vSwitch.
+func (a *agent) switchFacts() *vswitch.Facts {
 	return &vswitch.Facts{
 		Snapshot: a.snapshot, Gateway: a.host.found.Gateway, Supported: a.supported.Load(), Synced: a.progress.synced,
 	}
@@ -85,7 +85,7 @@ func (a *agent) round(ctx context.Context, changed bool) time.Duration {
 	defer a.updateCNIFacts()
 	a.vswitch.Collect()
 	a.background.Collect()
-	v, f := a.vswitch, a.facts()
+	v, f := a.vswitch, a.switchFacts()
 	again := v.Watch(ctx, f)
 	for _, step := range []func(context.Context) time.Duration{
 		v.Nudge, a.pods.compare, v.AskVersion, a.awaitOVN, a.plan,
@@ -93,7 +93,7 @@ func (a *agent) round(ctx context.Context, changed bool) time.Duration {
 		again = retry.Sooner(again, step(ctx))
 	}
 	a.host.publish(a.ownNode())
-	why := a.missing()
+	why := a.closedGate()
 	stage, wait := v.Stage(&vswitch.StageFacts{
 		Missing: why != "", Gateway: a.host.known(), Cluster: a.snapshot != nil, Database: a.ovs.Connected(),
 	}, time.Now())
@@ -233,11 +233,11 @@ func (a *agent) updateCNIFacts() {
 
 // notReady returns why the node cannot serve pods; empty if it can.
 func (a *agent) notReady() string {
-	if why := a.missing(); why != "" {
+	if why := a.closedGate(); why != "" {
 		return why
 	}
 	switch p, err := &a.progress, a.targets.Bridge.Integrated(); {
-	case err != nil && p.synced: // before that ovn-controller may have nothing to write
+	case err != nil && p.synced: // before the first pass, ovn-controller may have nothing to write
 		return err.Error()
 	case !p.synced && p.err != nil:
 		return p.err.Error()

@@ -99,7 +99,7 @@ func (a *agent) measureSwitch(put ops.Put, f *figures) {
 	defer cancel()
 	s, err := a.targets.Bridge.Stats(ctx)
 	if err != nil {
-		a.log.Debug("read figures of Open vSwitch", "error", err)
+		a.log.Debug("read statistics of Open vSwitch", "error", err)
 	}
 	if s.Objects != nil && err == nil {
 		put("hairpin_openvswitch_upcalls_total", float64(s.Missed))
@@ -123,7 +123,7 @@ func (a *agent) measureSwitch(put ops.Put, f *figures) {
 	a.monitor.drops.Measure(put, a.config.Cluster.Gateway.Interface, f.flows, a.targets.Bridge)
 }
 
-// kernelConntrack returns the use of the host's conntrack table; nil without one.
+// kernelConntrack returns the usage of the kernel's conntrack table; nil without one.
 func kernelConntrack() *ofctl.Usage {
 	read := func(name string) int {
 		text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_" + name)
@@ -159,7 +159,7 @@ func (a *agent) measureOVN(put ops.Put) {
 	}
 }
 
-// measureNode measures what the loop has published.
+// measureNode measures pending changes, versions, Services without local endpoints, and egress.
 func (a *agent) measureNode(put ops.Put, f *figures) {
 	put("hairpin_pending_since_timestamp_seconds", float64(a.monitor.pending.Load())/1000)
 	if ovn := a.targets.OVNVersion(); ovn != "" && f.openvswitch != "" {

@@ -18,7 +18,6 @@ import (
 	"hairpin/kube"
 	"hairpin/kubeapi"
 	"hairpin/ops"
-	"hairpin/report"
 )
 
 // figures are values that the loop publishes for the metrics.
@@ -205,7 +204,7 @@ func (a *agent) ownNode() *cluster.Node {
 
 // dataplaneProblem returns what is wrong with the data plane; empty if nothing is.
 func (a *agent) dataplaneProblem() string {
-	if why := a.missing(); why != "" {
+	if why := a.closedGate(); why != "" {
 		if a.inherited() {
 			return ""
 		}
@@ -237,30 +236,4 @@ func (a *agent) reportServing() time.Duration {
 		return 0
 	}
 	return a.monitor.condition.Request(time.Now(), n.NetworkUnavailable)
-}
-
-// reportOps adds health, listeners, the host's part, redirected packets and the API to a report.
-func (a *agent) reportOps(r *report.Report) {
-	r.Degraded = a.monitor.health.DataplaneError(time.Now())
-	r.Leaving = !a.monitor.health.Eligible()
-	r.Listeners = a.monitor.listeners.Report()
-	if p := a.host.scanner.Report.Load(); p != nil {
-		r.Parts = append(r.Parts, *p)
-	}
-	r.Redirect = a.redirectedPackets()
-	if a.config.Process.Manifests == "" {
-		r.API = new(a.api.Report())
-	}
-}
-
-// redirectedPackets returns the packet counters of the eBPF programs; nil without programs.
-func (a *agent) redirectedPackets() *report.Redirect {
-	if !a.redirects() {
-		return nil
-	}
-	n, err := a.targets.Redirect.Counters()
-	if err != nil {
-		a.log.Debug("count redirected packets", "error", err)
-	}
-	return (*report.Redirect)(n)
 }

@@ -23,26 +23,26 @@ import (
 	"hairpin/retry"
 )
 
-// podHandler has the CNI server and its steps in the loop: compare interfaces with Open vSwitch,
-// move ports to the engine's bridge, record which pods are reachable.
+// podHandler has the CNI server, and the steps of a round for pods: compare interfaces with Open
+// vSwitch, move ports to the engine's bridge, record which pods are reachable.
 type podHandler struct {
 	log        *slog.Logger
 	inbox      *inbox
 	ovs        *ovsdb.Client
 	cni        *cni.Server
-	reach      *reach
+	reach      *podReach
 	background late.Worker
 
 	compared  bool      // interfaces have been compared with Open vSwitch, or the comparison hangs
-	compareAt time.Time // when the comparison was tried first
+	comparing time.Time // when the comparison was tried first
 	ovnReady  bool      // OVN's flows are in the switch, or ports need not wait for them
-	ovnAt     time.Time // when the wait for OVN began
-	waiting   bool      // only pods without a port were missing in the last pass
+	awaiting  time.Time // when the wait for OVN began
+	waiting   bool      // the last pass failed only for pods' ports that are missing or cannot be opened
 }
 
 func newPodHandler(node string, ovs *ovsdb.Client, b *inbox, background late.Worker, log *slog.Logger) *podHandler {
 	s := cni.NewServer(ovs, node, log)
-	return &podHandler{log: log, inbox: b, ovs: ovs, cni: s, reach: newReach(s.Reached), background: background}
+	return &podHandler{log: log, inbox: b, ovs: ovs, cni: s, reach: newPodReach(s.Reached), background: background}
 }
 
 func (p *podHandler) start(ctx context.Context, sync func(context.Context) error, start func(func())) {
@@ -60,8 +60,8 @@ func (p *podHandler) compare(ctx context.Context) time.Duration {
 	if !p.ovs.Synced() || !p.cni.NeedsReconcile() {
 		return 0
 	}
-	if p.compareAt.IsZero() {
-		p.compareAt = time.Now()
+	if p.comparing.IsZero() {
+		p.comparing = time.Now()
 	}
 	p.background.Do(ctx, p.cni.Reconcile, func(err error) {
 		if err != nil {
@@ -70,7 +70,7 @@ func (p *podHandler) compare(ctx context.Context) time.Duration {
 			p.compared = true
 		}
 	})
-	hangs := time.Since(p.compareAt) > compareLimit
+	hangs := time.Since(p.comparing) > compareLimit
 	p.compared = p.compared || hangs && p.background.Busy()
 	switch {
 	case !p.cni.NeedsReconcile():
@@ -91,10 +91,10 @@ func (p *podHandler) awaitOVN(ctx context.Context, restarting bool, sync func(co
 	if p.ovnReady || !p.ovs.Synced() {
 		return 0
 	}
-	if p.ovnAt.IsZero() {
-		p.ovnAt = time.Now()
+	if p.awaiting.IsZero() {
+		p.awaiting = time.Now()
 	}
-	if !p.cni.Misplaced() || restarting || time.Since(p.ovnAt) > ovnLimit {
+	if !p.cni.Misplaced() || restarting || time.Since(p.awaiting) > ovnLimit {
 		p.ovnReady = true
 		return 0
 	}
@@ -152,7 +152,7 @@ func (p *podHandler) keepHostPorts(ctx context.Context) {
 		Protocol: unix.NETLINK_NETFILTER, Groups: []int{unix.NFNLGRP_NFTABLES}, Relevant: removesHostPorts,
 	})
 	if err != nil {
-		p.log.Warn("host ports that are lost are not restored", "error", err)
+		p.log.Warn("listen for removed host ports", "error", err)
 		return
 	}
 	defer l.Close()

@@ -10,11 +10,11 @@ const logAfter = time.Second
 
 // progress records the results of this agent's passes.
 type progress struct {
-	log     *slog.Logger
-	err     error     // of the last pass
-	failing time.Time // since when err is not nil
-	logged  string    // the error that was logged last
-	synced  bool      // a pass has succeeded since the start
+	log          *slog.Logger
+	err          error     // of the last pass
+	failingSince time.Time // valid if err is not nil
+	logged       string    // the error that was logged last
+	synced       bool      // a pass has succeeded since the start
 }
 
 // record records the result of a pass. It logs a lasting error once.
@@ -23,7 +23,7 @@ func (p *progress) record(err error) {
 	switch {
 	case err == nil:
 		if p.logged != "" {
-			p.log.Info("in sync again", "after", now.Sub(p.failing).Round(time.Millisecond))
+			p.log.Info("in sync again", "after", now.Sub(p.failingSince).Round(time.Millisecond))
 		}
 		if !p.synced {
 			time.AfterFunc(settledAfter, trimHeap)
@@ -31,9 +31,9 @@ func (p *progress) record(err error) {
 		p.logged, p.synced = "", true
 	default:
 		if p.err == nil {
-			p.failing = now
+			p.failingSince = now
 		}
-		if text := err.Error(); now.Sub(p.failing) > logAfter && text != p.logged {
+		if text := err.Error(); now.Sub(p.failingSince) > logAfter && text != p.logged {
 			p.log.Warn("not in sync", "error", err)
 			p.logged = text
 		}

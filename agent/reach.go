@@ -14,39 +14,39 @@ import (
 // syncLimit is how long OVN's flows may take before the wait for them starts again.
 const syncLimit = time.Minute
 
-// reach determines which pods on claims.ServiceBridge are reachable: a CNI ADD waits for that. It
-// identifies pods by the Interface row of their port. A port that was removed and made again keeps
-// its name, but has another row, and flows that are not written yet. A pod is not reachable before
-// the plan knew its object: without its labels, the plan has none of its policies.
-type reach struct {
+// podReach determines which pods on claims.ServiceBridge are reachable: a CNI ADD waits for that.
+// It identifies pods by the Interface row of their port. A port that was removed and made again
+// keeps its name, but has another row, and flows that are not written yet. A pod is not reachable
+// before the plan knew its object: without its labels, the plan has none of its policies.
+type podReach struct {
 	report func(rows map[string]error)
 	wake   signal.Signal
 
-	mu     sync.Mutex
-	unread map[string]bool // by row of pods' ports; true when the last plan did not know their objects
-	// by row; true when the flows that were planned with their objects are on the bridge
-	planned map[string]bool
-	inOVN   map[string]bool // by row, for pods in OVN's database; true when OVN's flows lead to them
+	mu sync.Mutex
+	// By row of pods' ports:
+	unread  map[string]bool // the last plan did not know their objects
+	written map[string]bool // the flows that were planned with their objects are on the bridge
+	inOVN   map[string]bool // of pods in OVN's database: OVN's flows lead to them
 }
 
-func newReach(report func(map[string]error)) *reach {
-	return &reach{report: report, wake: signal.New()}
+func newPodReach(report func(map[string]error)) *podReach {
+	return &podReach{report: report, wake: signal.New()}
 }
 
 // record records the result of a pass for the pods of its plan.
-func (r *reach) record(pods []*cluster.Pod, written func(port string) bool, inOVN bool) {
+func (r *podReach) record(pods []*cluster.Pod, written func(port string) bool, inOVN bool) {
 	r.mu.Lock()
-	planned, inDB, unread := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	nowWritten, nowInOVN, unread := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	unknown := false
 	for _, p := range pods {
-		planned[p.PortRow] = r.planned[p.PortRow] || !p.Unread && written(p.Port)
+		nowWritten[p.PortRow] = r.written[p.PortRow] || !p.Unread && written(p.Port)
 		unread[p.PortRow] = p.Unread
 		if leads, was := r.inOVN[p.PortRow]; was || inOVN {
-			inDB[p.PortRow] = leads
+			nowInOVN[p.PortRow] = leads
 			unknown = unknown || !leads
 		}
 	}
-	r.planned, r.inOVN, r.unread = planned, inDB, unread
+	r.written, r.inOVN, r.unread = nowWritten, nowInOVN, unread
 	r.mu.Unlock()
 	r.publish()
 	if unknown {
@@ -56,7 +56,7 @@ func (r *reach) record(pods []*cluster.Pod, written func(port string) bool, inOV
 
 // run checks, until ctx ends, whether OVN's flows lead to the pods in its database. sync returns
 // when everything in the database is in flows.
-func (r *reach) run(ctx context.Context, sync func(context.Context) error) {
+func (r *podReach) run(ctx context.Context, sync func(context.Context) error) {
 	for r.wake.Wait(ctx) {
 		for list := r.unknown(); len(list) > 0 && ctx.Err() == nil; list = r.unknown() {
 			limited, cancel := context.WithTimeout(ctx, syncLimit)
@@ -79,7 +79,7 @@ func (r *reach) run(ctx context.Context, sync func(context.Context) error) {
 }
 
 // unknown returns the rows for which it is not known whether OVN's flows lead to them.
-func (r *reach) unknown() (list []string) {
+func (r *podReach) unknown() (list []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for row, known := range r.inOVN {
@@ -91,11 +91,11 @@ func (r *reach) unknown() (list []string) {
 }
 
 // publish reports the reachable pods, and those that lack their objects.
-func (r *reach) publish() {
+func (r *podReach) publish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	reached := map[string]error{}
-	for row, written := range r.planned {
+	for row, written := range r.written {
 		switch {
 		case written && r.inOVN[row]:
 			reached[row] = nil

@@ -13,7 +13,7 @@ import (
 // failed pass changes that.
 func TestReachNeedsTheObject(t *testing.T) {
 	var got map[string]error
-	r := newReach(func(rows map[string]error) { got = rows })
+	r := newPodReach(func(rows map[string]error) { got = rows })
 	pass := func(unread, written bool) (reached bool, why error) {
 		p := &cluster.Pod{Port: "hp1", PortRow: "row", Unread: unread}
 		r.record([]*cluster.Pod{p}, func(string) bool { return written }, true)
@@ -41,7 +41,7 @@ func TestReachNeedsTheObject(t *testing.T) {
 	}
 	r.record(nil, nil, true) // the port is gone
 	r.record([]*cluster.Pod{{PortRow: "other"}}, func(string) bool { return true }, true)
-	if _, known := got["row"]; known || r.planned["row"] {
+	if _, known := got["row"]; known || r.written["row"] {
 		t.Error("a port that is gone is known")
 	}
 }

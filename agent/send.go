@@ -2,18 +2,18 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"time"
 
 	"hairpin/agent/packets"
 	"hairpin/apply/conntrack"
 	"hairpin/cluster"
+	"hairpin/datapath"
 	"hairpin/report"
 	"hairpin/walk"
 )
 
-// maxWatchTime is when a watch ends that no request ends.
+// maxWatchTime limits a watch that no request ends.
 const maxWatchTime = 5 * time.Minute
 
 // serveSend serves the requests of `hairpin explain --send`: send a packet from the host or a pod,
@@ -29,12 +29,9 @@ func (a *agent) serveSend(mux *http.ServeMux) {
 			if err == nil {
 				out, err = do(q.Context(), r)
 			}
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusServiceUnavailable)
-				return
+			if !writeError(w, err) {
+				writeJSON(w, out)
 			}
-			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(out) // client disconnected
 		})
 	}
 	answer("POST /send", func(ctx context.Context, r *report.Send) (any, error) { return packets.Send(ctx, r) })
@@ -50,11 +47,12 @@ func (a *agent) serveSend(mux *http.ServeMux) {
 				http.StatusNotAcceptable)
 			return
 		}
-		ctx, cancel := context.WithTimeout(q.Context(), countersTime)
+		ctx, cancel := context.WithTimeout(q.Context(), countersTimeout)
 		defer cancel()
 		counts, err := a.targets.Bridge.Counts(ctx)
 		if !writeError(w, err) {
-			answerJSON(w, counts)
+			text, err := datapath.Encode(counts)
+			writeEncoded(w, text, err)
 		}
 	})
 	answer("GET /connections", func(_ context.Context, r *report.Send) (any, error) {

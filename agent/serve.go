@@ -12,33 +12,46 @@ import (
 	"hairpin/datapath"
 )
 
-func answerState(w http.ResponseWriter, q *http.Request, s datapath.State) {
+// writeState answers a request with a State, as JSON or text.
+func writeState(w http.ResponseWriter, q *http.Request, s datapath.State) {
 	if q.FormValue("output") != "json" {
 		_, _ = io.WriteString(w, datapath.Print(s)) // client disconnected
 		return
 	}
-	answerJSON(w, s)
+	text, err := datapath.Encode(s)
+	writeEncoded(w, text, err)
 }
 
-func answerJSON(w http.ResponseWriter, v any) {
-	text, err := datapath.Encode(v)
+func writeJSON(w http.ResponseWriter, v any) {
+	text, err := json.Marshal(v)
+	writeEncoded(w, append(text, '\n'), err)
+}
+
+// writeEncoded answers a request with JSON, or with the error of its encoding.
+func writeEncoded(w http.ResponseWriter, text []byte, err error) {
 	if !writeError(w, err) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(text) // client disconnected
 	}
 }
 
+// writeError answers a request with err, and reports whether err is not nil.
+func writeError(w http.ResponseWriter, err error) bool {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	}
+	return err != nil
+}
+
 // serve serves HTTP on the agent's socket until ctx ends.
 func (a *agent) serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, q *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		r := a.report(a.latest(q.Context()), q.FormValue("brief") == "true")
-		_ = json.NewEncoder(w).Encode(r) // client disconnected
+		writeJSON(w, a.report(a.latest(q.Context()), q.FormValue("brief") == "true"))
 	})
 	mux.HandleFunc("GET /wanted", func(w http.ResponseWriter, q *http.Request) {
-		if k := a.latest(q.Context()); !writeError(w, k.errNotPlanned()) {
-			answerState(w, q, k.want)
+		if last := a.latest(q.Context()); !writeError(w, last.errNotPlanned()) {
+			writeState(w, q, last.want)
 		}
 	})
 	mux.HandleFunc("GET /diff", func(w http.ResponseWriter, q *http.Request) {
@@ -46,19 +59,18 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 		if writeError(w, err) {
 			return
 		}
-		k := a.latest(q.Context())
-		if writeError(w, k.errNotPlanned()) {
+		last := a.latest(q.Context())
+		if writeError(w, last.errNotPlanned()) {
 			return
 		}
 		found, err := a.pass.Read(q.Context())
 		if writeError(w, err) {
 			return
 		}
-		list := f.Differences(k.want, found)
+		list := f.Differences(last.want, found)
 		if q.FormValue("output") == "json" {
-			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(datapath.Comparison{Node: a.node, Planned: f.Print(k.want) != "",
-				Differences: append([]datapath.Difference{}, list...)}) // client disconnected
+			writeJSON(w, datapath.Comparison{Node: a.node, Planned: f.Print(last.want) != "",
+				Differences: append([]datapath.Difference{}, list...)}) // [] in place of null
 			return
 		}
 		for _, d := range list {

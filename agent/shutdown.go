@@ -21,7 +21,7 @@ const handoverTimeout = 10 * time.Second
 func (a *agent) onShutdown(ctx context.Context, client *kubeapi.Client, down bool) {
 	var value any // nil removes the annotation
 	if down {
-		a.log.Info("machine shuts down: handing over egress addresses")
+		a.log.Info("handing over egress addresses: the machine shuts down")
 		value = "true"
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, handoverTimeout)
@@ -34,10 +34,10 @@ func (a *agent) onShutdown(ctx context.Context, client *kubeapi.Client, down boo
 			break
 		}
 		if p.Pause() == 0 && ctx.Err() == nil {
-			a.log.Warn("shutdown of the machine is not published", "error", err)
+			a.log.Warn("publish the shutdown of the machine", "error", err)
 		}
 	}
-	for down && a.egress.holds.Load() && ctx.Err() == nil {
+	for down && a.egress.inUse.Load() && ctx.Err() == nil {
 		retry.Sleep(ctx, 50*time.Millisecond)
 	}
 }
