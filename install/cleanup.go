@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -30,16 +27,16 @@ import (
 	"hairpin/targets"
 )
 
-// Remains has the locations of Hairpin's files on a node, as the cleanup process sees them.
-type Remains struct {
+// CleanupOptions has the locations of Hairpin's files on a node, as the cleanup process sees them.
+type CleanupOptions struct {
 	Installation
-	State string // folder of the databases
+	StateDir string // folder of the databases
 	// Stay keeps the process and its lock until ctx ends, so that no agent starts on the node.
 	Stay bool
 }
 
-// cleaning is one run of Cleanup. It collects errors; later steps still run.
-type cleaning struct {
+// cleanup is one run of Cleanup. It collects errors; later steps still run.
+type cleanup struct {
 	config config.Config
 	out    io.Writer
 	log    *slog.Logger
@@ -47,55 +44,62 @@ type cleaning struct {
 	errs   []error
 }
 
-// patienceWith is how long a daemon may take to answer during a cleanup.
-const patienceWith = 10 * time.Second
+// daemonTimeout is how long a daemon may take to answer during a cleanup.
+const daemonTimeout = 10 * time.Second
 
 // Cleanup removes Hairpin from this node, and returns the network to the uplink. It waits until the
 // agent has ended. Without running daemons, it does what is possible, and the error lists the rest;
 // it may be called again. A bridge that another program made stays, without Hairpin's flows. Pods
 // that still run lose their network.
-func Cleanup(ctx context.Context, c config.Config, what Remains, out io.Writer, log *slog.Logger) error {
+func Cleanup(ctx context.Context, c config.Config, o CleanupOptions, out io.Writer, log *slog.Logger) error {
 	release, err := targets.StandBy(ctx, c, log)
 	if err != nil {
 		return err
 	}
 	defer release()
-	k := &cleaning{config: c, out: out, log: log}
+	k := &cleanup{config: c, out: out, log: log}
 	if k.ovs, err = targets.OpenOVS(c, log); err != nil {
 		return err
 	}
 	defer k.ovs.Close()
-	k.try("CNI plugin and configuration", Uninstall(what.Installation))
-	k.try("eBPF programs", k.programs(ctx))
-	k.switches(ctx)
-	k.try("sysctls", kernel.RestoreSysctls(targets.FormerSysctls(c)))
-	k.kernel(ctx)
-	k.files(what)
+	k.report("CNI plugin and configuration", Uninstall(o.Installation))
+	k.report("eBPF programs", k.redirectPrograms(ctx))
+	k.openVSwitch(ctx)
+	k.report("sysctls", kernel.RestoreSysctls(targets.FormerSysctls(c)))
+	k.podLinks()
+	k.files(o)
 	if err := errors.Join(k.errs...); err != nil {
 		return fmt.Errorf("not everything could be removed:\n%w", err)
 	}
 	fmt.Fprintln(out, "this node is as it was before Hairpin")
-	if what.Stay {
+	if o.Stay {
 		<-ctx.Done()
 	}
 	return nil
 }
 
-func (k *cleaning) did(format string, args ...any) { fmt.Fprintf(k.out, format+"\n", args...) }
+func (k *cleanup) print(format string, args ...any) { fmt.Fprintf(k.out, format+"\n", args...) }
 
-// try records an error, or prints what was removed.
-func (k *cleaning) try(what string, err error) bool {
+// report records an error, or prints what was removed.
+func (k *cleanup) report(what string, err error) {
 	if err != nil {
 		k.errs = append(k.errs, fmt.Errorf("%s: %w", what, err))
-		return false
+		return
 	}
-	k.did("removed: %s", what)
-	return true
+	k.print("removed: %s", what)
 }
 
-// programs detaches the eBPF programs that redirect packets to the gateway bridge, whose flows are
-// removed next.
-func (k *cleaning) programs(ctx context.Context) error {
+// reportCommands prints the commands of a change, and reports it.
+func (k *cleanup) reportCommands(what string, commands []string, err error) {
+	for _, c := range commands {
+		k.print("%s", c)
+	}
+	k.report(what, err)
+}
+
+// redirectPrograms detaches the eBPF programs that redirect packets to the gateway bridge. The
+// bridge's flows are removed next.
+func (k *cleanup) redirectPrograms(ctx context.Context) error {
 	t, err := redirect.New(redirect.Config{})
 	if err != nil {
 		return err
@@ -108,66 +112,58 @@ func (k *cleaning) programs(ctx context.Context) error {
 	return t.Apply(ctx, redirected.Diff(redirected.State{}, have))
 }
 
-// switches cleans up Open vSwitch and returns the machine's network to the uplink.
-func (k *cleaning) switches(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 3*patienceWith)
+// openVSwitch cleans up Open vSwitch, nft and routes, and returns the machine's network to the
+// uplink.
+func (k *cleanup) openVSwitch(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 3*daemonTimeout)
 	defer cancel()
-	soon, stop := context.WithTimeout(ctx, patienceWith)
+	soon, stop := context.WithTimeout(ctx, daemonTimeout)
 	defer stop()
 	if err := k.ovs.WaitFor(soon, func(ovsdb.View) bool { return k.ovs.Connected() }); err != nil {
-		if k.withoutSwitch() {
-			k.did("Open vSwitch does not run, and has left nothing in the kernel")
+		if k.noDatapath() {
+			k.print("Open vSwitch does not run, and has left nothing in the kernel")
 			return
 		}
-		k.try("bridges of Open vSwitch (start the container ovs and try again)", err)
+		k.report("bridges of Open vSwitch (start the container ovs and try again)", err)
 		return
 	}
 	t, err := targets.Open(k.config, k.log)
 	if err != nil {
-		k.try("flows", err)
+		k.report("flows", err)
 		return
 	}
 	defer t.Close()
-	soon, stop = context.WithTimeout(ctx, patienceWith)
+	soon, stop = context.WithTimeout(ctx, daemonTimeout)
 	defer stop()
-	// Until here Open vSwitch forwards by Hairpin's flows; from here on as a plain switch.
-	k.try("flow-restore-wait", t.Bridge.StopWaiting(soon))
+	// Now Open vSwitch stops to forward by Hairpin's flows, and forwards as a plain switch.
+	k.report("flow-restore-wait", t.Bridge.StopWaiting(soon))
 	if len(bridgesNamed(k.ovs.View(), k.config.Cluster.Gateway.Interface)) > 0 {
 		have, err := t.Bridge.Read(soon)
 		if err == nil {
 			err = t.Bridge.Apply(soon, ovs.Diff(ovs.State{Bridge: k.config.Cluster.Gateway.Interface}, have))
 		}
-		k.try("flows, ports and settings of Open vSwitch", err)
+		k.report("flows, ports and settings of Open vSwitch", err)
 	}
-	// Sysctls come first: the nft rules, removed next, make some of them safe.
-	k.try("sysctls", kernel.RestoreSysctls(targets.FormerSysctls(k.config)))
+	// Sysctls come before nft: some of them are safe only with the nft rules.
+	k.report("sysctls", kernel.RestoreSysctls(targets.FormerSysctls(k.config)))
 	have, err := t.NFT.Read(soon)
 	if err == nil {
 		err = t.NFT.Apply(soon, nft.Diff(nft.State{}, have))
 	}
-	k.try("nft tables", err)
+	k.report("nft tables", err)
 	found, err := t.Host.Read(soon)
 	if err == nil {
 		err = t.Host.Apply(soon, host.Diff(host.State{}, found))
 	}
-	k.try("routes, rules, addresses and neighbours", err)
-	k.try("notes on the gateway bridge", hostnet.ForgetNetwork(ctx, k.ovs, k.config.Cluster))
+	k.report("routes, rules, addresses and neighbours", err)
+	k.report("notes on the gateway bridge", hostnet.ForgetNetwork(ctx, k.ovs, k.config.Cluster))
 	did, err := uplink.GiveBack(ctx, k.ovs, hostnet.UplinkConfig(k.config))
-	for _, d := range did {
-		k.did("%s", d)
-	}
-	k.try("uplink and gateway bridge", err)
-	gone, err := hostnet.LeaveDetached(ctx, k.ovs, k.config.Cluster)
-	for _, d := range gone {
-		k.did("%s", d)
-	}
-	k.try("bridges of mode detached", err)
-	gone, err = hostnet.LeaveNodeLocal(ctx, k.ovs)
-	for _, d := range gone {
-		k.did("%s", d)
-	}
-	k.try("bridge "+claims.LocalBridge, err)
-	k.try("bridge "+claims.IntegrationBridge, k.integrationBridge(ctx))
+	k.reportCommands("uplink and gateway bridge", did, err)
+	did, err = hostnet.LeaveDetached(ctx, k.ovs, k.config.Cluster)
+	k.reportCommands("bridges of mode detached", did, err)
+	did, err = hostnet.LeaveNodeLocal(ctx, k.ovs)
+	k.reportCommands("bridge "+claims.LocalBridge, did, err)
+	k.report("bridge "+claims.IntegrationBridge, k.deleteIntegrationBridge(ctx))
 }
 
 func bridgesNamed(v ovsdb.View, name string) (list []ovsdb.UUID) {
@@ -179,9 +175,9 @@ func bridgesNamed(v ovsdb.View, name string) (list []ovsdb.UUID) {
 	return list
 }
 
-// integrationBridge deletes OVN's bridge with the pods' ports, and the keys of Hairpin and OVN, and
-// waits for Open vSwitch.
-func (k *cleaning) integrationBridge(ctx context.Context) error {
+// deleteIntegrationBridge deletes OVN's bridge with the pods' ports, and the keys of Hairpin and
+// OVN, and waits for Open vSwitch.
+func (k *cleanup) deleteIntegrationBridge(ctx context.Context) error {
 	row := ovsdb.First[ovsdb.OpenVSwitch](k.ovs.View())
 	if row == nil {
 		return nil
@@ -202,11 +198,11 @@ func (k *cleaning) integrationBridge(ctx context.Context) error {
 	for _, id := range bridgesNamed(k.ovs.View(), claims.IntegrationBridge) {
 		ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("bridges", id)).All())
 	}
-	ops = append(ops, patchPorts(k.ovs.View())...)
+	ops = append(ops, removePatchPorts(k.ovs.View())...)
 	if _, err := k.ovs.Transact(ctx, ops...); err != nil {
 		return err
 	}
-	soon, stop := context.WithTimeout(ctx, patienceWith)
+	soon, stop := context.WithTimeout(ctx, daemonTimeout)
 	defer stop()
 	return k.ovs.WaitFor(soon, func(v ovsdb.View) bool {
 		now := ovsdb.First[ovsdb.OpenVSwitch](v)
@@ -214,8 +210,8 @@ func (k *cleaning) integrationBridge(ctx context.Context) error {
 	})
 }
 
-// patchPorts returns operations that remove ovn-controller's ports from other bridges.
-func patchPorts(v ovsdb.View) (ops []ovsdb.Op) {
+// removePatchPorts returns operations that remove ovn-controller's ports from other bridges.
+func removePatchPorts(v ovsdb.View) (ops []ovsdb.Op) {
 	for p := range ovsdb.Rows[ovsdb.Port](v) {
 		if _, localnet := p.ExternalIDs["ovn-localnet-port"]; localnet {
 			ops = append(ops, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", p.UUID)).All())
@@ -224,8 +220,8 @@ func patchPorts(v ovsdb.View) (ops []ovsdb.Op) {
 	return ops
 }
 
-// withoutSwitch reports whether Open vSwitch has no device in the kernel.
-func (k *cleaning) withoutSwitch() bool {
+// noDatapath reports whether Open vSwitch has no device in the kernel.
+func (k *cleanup) noDatapath() bool {
 	for _, name := range []string{k.config.Cluster.Gateway.Interface, claims.IntegrationBridge, "ovs-system",
 		"ovs-netdev"} {
 		if _, err := netlink.LinkByName(name); err == nil {
@@ -235,46 +231,25 @@ func (k *cleaning) withoutSwitch() bool {
 	return true
 }
 
-// kernel removes the pods' links, which does not need Open vSwitch.
-func (k *cleaning) kernel(ctx context.Context) {
+// podLinks removes the pods' links, which does not need Open vSwitch.
+func (k *cleanup) podLinks() {
 	links, err := netdev.List(netlink.LinkList)
 	if err != nil {
-		k.try("links of pods", err)
+		k.report("links of pods", err)
 		return
 	}
 	for _, l := range links {
 		name := l.Attrs().Name
 		if l.Type() == "veth" && strings.HasPrefix(name, claims.PodInterface) {
-			k.try("link "+name, ignore(netlink.LinkDel(l), unix.ENODEV))
+			k.report("link "+name, ignore(netlink.LinkDel(l), unix.ENODEV))
 		}
 	}
 }
 
-func ignore(err error, which error) error {
-	if errors.Is(err, which) {
+// ignore returns nil in place of an error that is ignored.
+func ignore(err, ignored error) error {
+	if errors.Is(err, ignored) {
 		return nil
 	}
 	return err
-}
-
-// serves reports whether a daemon listens on a socket in a folder.
-func serves(dir string) bool {
-	sockets, _ := filepath.Glob(filepath.Join(dir, "*.sock")) // the pattern is good
-	for _, s := range sockets {
-		if c, err := net.Dial("unix", s); err == nil {
-			_ = c.Close()
-			return true
-		}
-	}
-	return false
-}
-
-// locked reports whether a process holds a lock.
-func locked(path string) bool {
-	f, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = f.Close() }()
-	return targets.Flock(f, unix.LOCK_EX|unix.LOCK_NB) != nil
 }

@@ -49,8 +49,8 @@ func TestCleanupLeavesOthersFiles(t *testing.T) {
 	c := config.DefaultConfig()
 	c.Process.OVSRunDir, c.Process.OVNRunDir = dir("run"), dir("ovn")
 	var out bytes.Buffer
-	k := &cleaning{config: c, out: &out}
-	k.files(Remains{State: dir("lib")})
+	k := &cleanup{config: c, out: &out}
+	k.files(CleanupOptions{StateDir: dir("lib")})
 	if len(k.errs) > 0 {
 		t.Error(k.errs)
 	}

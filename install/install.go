@@ -19,16 +19,13 @@ type Installation struct {
 	BinDir   string // plugins, such as /opt/cni/bin
 	ConfDir  string // network configurations, such as /etc/cni/net.d
 	ConfFile string // name of Hairpin's file in it; a runtime takes the first in alphabetical order
-	RunDir   string // where the plugin finds the agent's socket, as a path on the host; empty = the default
+	RunDir   string // folder of the agent's socket, as a path on the host; empty = the default
 	Portmap  string // the included plugin for host ports; empty = none
 }
 
-// Names of Hairpin's plugins. The plugin for host ports has its own name, so that it does not
-// replace one of the machine.
-const (
-	pluginName  = "hairpin"
-	portmapName = claims.PortmapPlugin
-)
+// pluginName is the name of Hairpin's plugin. Its copy of portmap is claims.PortmapPlugin, so that
+// it does not replace one of the machine.
+const pluginName = "hairpin"
 
 // Install installs the CNI plugins and then the configuration that names them. It replaces each
 // file atomically, also in case of a crash: pods may start while it runs.
@@ -39,7 +36,7 @@ func Install(to Installation, log *slog.Logger) error {
 	}
 	programs := map[string]string{pluginName: self}
 	if to.Portmap != "" {
-		programs[portmapName] = to.Portmap
+		programs[claims.PortmapPlugin] = to.Portmap
 	}
 	for name, from := range programs {
 		if err := copyProgram(from, filepath.Join(to.BinDir, name)); err != nil {
@@ -55,7 +52,7 @@ func Install(to Installation, log *slog.Logger) error {
 		return fmt.Errorf("install network configuration: %w", err)
 	}
 	log.Info("installed", "plugins", to.BinDir, "configuration", file, "host ports", to.Portmap != "")
-	if first := to.before(); first != "" {
+	if first := to.firstOther(); first != "" {
 		log.Warn("another network configuration sorts first: the runtime uses that one", "configuration",
 			filepath.Join(to.ConfDir, first))
 	}
@@ -66,7 +63,7 @@ func Install(to Installation, log *slog.Logger) error {
 func Uninstall(from Installation) error {
 	var errs []error
 	for _, file := range []string{filepath.Join(from.ConfDir, from.ConfFile), filepath.Join(from.BinDir, pluginName),
-		filepath.Join(from.BinDir, portmapName)} {
+		filepath.Join(from.BinDir, claims.PortmapPlugin)} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("uninstall: %w", err))
 		}
@@ -91,16 +88,16 @@ func (i Installation) configuration() ([]byte, error) {
 	}{"1.0.0", []string{"1.0.0", "1.1.0"}, "hairpin", []plugin{{Type: pluginName, RunDir: i.RunDir}}}
 	if i.Portmap != "" {
 		ports := map[string]bool{"portMappings": true}
-		list.Plugins[0].Capabilities = ports // recorded by the agent, which restores them
+		list.Plugins[0].Capabilities = ports // the agent records them, and restores lost ones
 		list.Plugins = append(list.Plugins,
-			plugin{Type: portmapName, Capabilities: ports, Backend: claims.PortmapBackend})
+			plugin{Type: claims.PortmapPlugin, Capabilities: ports, Backend: claims.PortmapBackend})
 	}
 	text, err := json.MarshalIndent(list, "", "  ")
 	return append(text, '\n'), err
 }
 
-// before returns a configuration that a runtime takes instead of Hairpin's.
-func (i Installation) before() string {
+// firstOther returns the configuration that a runtime takes in place of Hairpin's; empty if none.
+func (i Installation) firstOther() string {
 	entries, err := os.ReadDir(i.ConfDir) // sorted
 	if err != nil {
 		return ""
@@ -125,8 +122,8 @@ func copyProgram(from, to string) error {
 	return replaceFile(to, 0o755, func(f *os.File) error { _, err := io.Copy(f, in); return err })
 }
 
-// replaceFile writes a temporary file in the same folder, and renames it. Its name begins with a
-// dot, so that runtimes do not read it.
+// replaceFile writes a temporary file in the same folder, and renames it. The temporary name begins
+// with a dot, so that runtimes do not read it.
 func replaceFile(name string, mode os.FileMode, write func(*os.File) error) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
