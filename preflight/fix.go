@@ -22,21 +22,21 @@ import (
 )
 
 const (
-	agentTime  = 3 * time.Second  // how long an agent may take to end
-	returnTime = 30 * time.Second // for all of a bridge's network
+	agentTimeout   = 3 * time.Second  // for an agent to end
+	networkTimeout = 30 * time.Second // to return the network of a bridge to its device
 )
 
-// mend applies the fixes of the findings, and prints each change as the equivalent command. It
-// fixes the bridge before the profiles that create it at every boot: after a boot in between, the
-// machine still has a network. It stops at the first failure.
-func mend(ctx context.Context, w io.Writer, c config.Config, list []Finding) error {
+// applyFixes applies the fixes of the findings, and prints each change as the equivalent command.
+// It fixes the bridge before the profiles that create it at every boot: after a boot in between,
+// the machine still has a network. It stops at the first failure.
+func applyFixes(ctx context.Context, w io.Writer, c config.Config, list []Finding) error {
 	list = slices.DeleteFunc(slices.Clone(list), func(f Finding) bool { return f.fix == nil })
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(w, "nothing to mend that --fix can mend")
+		_, err := fmt.Fprintln(w, "nothing that --fix can repair")
 		return err
 	}
-	slices.SortStableFunc(list, func(a, b Finding) int { return order(a) - order(b) })
-	soon, cancel := context.WithTimeout(ctx, agentTime)
+	slices.SortStableFunc(list, func(a, b Finding) int { return fixOrder(a) - fixOrder(b) })
+	soon, cancel := context.WithTimeout(ctx, agentTimeout)
 	release, err := targets.StandBy(soon, c, slog.New(slog.DiscardHandler))
 	cancel()
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -60,12 +60,12 @@ func mend(ctx context.Context, w io.Writer, c config.Config, list []Finding) err
 	return nil
 }
 
-func order(f Finding) int {
+func fixOrder(f Finding) int {
 	switch {
 	case f.Object == networkManager:
 		return 1
 	case strings.HasPrefix(f.Object, addressObject):
-		return 2 // on the bridge, if it stays
+		return 2 // after the bridge, which has the addresses if it stays
 	}
 	return 0
 }
@@ -73,13 +73,13 @@ func order(f Finding) int {
 // addressObject is the prefix of the object of a finding about an address.
 const addressObject = "address "
 
-// offerReturn adds a fix to the finding about a gateway bridge, if the mode has no uplink: it
-// removes the bridge. If that is not possible, it adds the reason.
-func offerReturn(c *machine, db *ovsdb.Client, list []Finding) error {
-	if cluster.ModeNamed(c.Cluster.Gateway.Mode).Uplink {
+// addBridgeFix adds a fix to the finding about a gateway bridge, if the mode has no uplink: the fix
+// removes the bridge. If that is not possible, addBridgeFix adds the reason.
+func addBridgeFix(m *machine, db *ovsdb.Client, list []Finding) error {
+	if cluster.ModeNamed(m.Cluster.Gateway.Mode).Uplink {
 		return nil
 	}
-	f, err := foreignBridge(db, c)
+	f, err := foreignBridge(db, m)
 	if err != nil || f == nil {
 		return err
 	}
@@ -87,19 +87,19 @@ func offerReturn(c *machine, db *ovsdb.Client, list []Finding) error {
 		switch {
 		case list[i].Object != bridgeObject(f.Bridge, f.Device):
 		case f.Refusal != nil:
-			list[i].Mend += fmt.Sprintf(" (--fix does not: %v)", f.Refusal)
+			list[i].Remedy += fmt.Sprintf(" (--fix does not: %v)", f.Refusal)
 		default:
 			list[i].Fix = f.Commands()
-			list[i].fix = func(ctx context.Context) ([]string, error) { return giveBack(ctx, c) }
+			list[i].fix = func(ctx context.Context) ([]string, error) { return returnNetwork(ctx, m) }
 		}
 	}
 	return nil
 }
 
-// foreignBridge finds a gateway bridge that another program made. It refuses one that
-// NetworkManager would make again, or could not replace after a boot.
-func foreignBridge(db *ovsdb.Client, c *machine) (*uplink.Foreign, error) {
-	f, err := uplink.FindForeign(db, hostnet.UplinkConfig(c.Config))
+// foreignBridge finds a gateway bridge that another program made. Its Refusal is set if
+// NetworkManager would make the bridge again, or could not configure the device after a boot.
+func foreignBridge(db *ovsdb.Client, m *machine) (*uplink.Foreign, error) {
+	f, err := uplink.FindForeign(db, hostnet.UplinkConfig(m.Config))
 	if err != nil || f == nil || f.Refusal != nil || !f.NetworkManager {
 		return f, err
 	}
@@ -107,7 +107,7 @@ func foreignBridge(db *ovsdb.Client, c *machine) (*uplink.Foreign, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link %s: %w", f.Device, err)
 	}
-	profiles, err := c.findProfiles(f.Bridge)
+	profiles, err := m.findProfiles(f.Bridge)
 	if err != nil {
 		return nil, err
 	}
@@ -120,27 +120,27 @@ func foreignBridge(db *ovsdb.Client, c *machine) (*uplink.Foreign, error) {
 }
 
 // withForeign calls do with another program's gateway bridge, if Open vSwitch runs and has one.
-func withForeign(ctx context.Context, c *machine, do func(context.Context, *uplink.Foreign) error) error {
-	db, err := openSwitch(ctx, c)
+func withForeign(ctx context.Context, m *machine, do func(context.Context, *uplink.Foreign) error) error {
+	db, err := openSwitch(ctx, m)
 	if err != nil || db == nil {
 		return err
 	}
 	defer db.Close()
-	f, err := foreignBridge(db, c)
+	f, err := foreignBridge(db, m)
 	if err != nil || f == nil {
 		return err
 	}
 	return do(ctx, f)
 }
 
-func giveBack(ctx context.Context, c *machine) (did []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, returnTime)
+func returnNetwork(ctx context.Context, m *machine) (did []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, networkTimeout)
 	defer cancel()
-	err = withForeign(ctx, c, func(ctx context.Context, f *uplink.Foreign) (err error) {
+	err = withForeign(ctx, m, func(ctx context.Context, f *uplink.Foreign) (err error) {
 		if did, err = f.Return(ctx); err != nil {
 			return err
 		}
-		kept, err := hostnet.Advertise(c.Cluster) // it may have been on the bridge
+		kept, err := hostnet.Advertise(m.Cluster) // the addresses may have been on the bridge
 		did = append(did, kept...)
 		return err
 	})

@@ -130,7 +130,7 @@ ip addr del 10.44.0.0/32 dev lo; ovs-vsctl add-br br-ex -- set Bridge br-ex data
 test "$(hairpin advertise --gateway-mode detached)" = "# ip address replace 10.44.0.0/32 dev br-ex"; ip -o addr show dev br-ex | grep 10.44.0.0/32
 ovs-vsctl del-br br-ex; test "$(hairpin advertise --gateway-mode detached)" = "# ip address replace 10.44.0.0/32 dev lo"`)
 	if text, code = fix(t, n, "-o json"); code != "1" ||
-		!strings.HasPrefix(text, "nothing to mend that --fix can mend\n[") {
+		!strings.HasPrefix(text, "nothing that --fix can repair\n[") {
 		t.Errorf("again: exit code %s\n%s", code, text)
 	}
 }

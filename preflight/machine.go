@@ -1,217 +1,54 @@
 package preflight
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"net"
-	"net/netip"
+	"io/fs"
 	"os"
-	"path/filepath"
-	"slices"
-	"syscall"
 
-	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
-	"hairpin/apply/knft"
-	"hairpin/claims"
-	"hairpin/hostnet"
-	"hairpin/hostnet/uplink"
-	"hairpin/netdev"
-	"hairpin/report"
+	"hairpin/config"
 )
 
-// needed is a ruleset with every feature of Hairpin's rulesets that kernels may lack. The kernel
-// checks it without applying it.
-const needed = `table inet hairpin-preflight {
-	map to { type inet_proto . inet_service : ipv4_addr . inet_service; }
-	set ends { type ipv4_addr; flags interval; }
-	chain dnat-in { type nat hook prerouting priority -100;
-		fib daddr type local dnat ip to meta l4proto . th dport map @to
-	}
-	chain filter-out { type filter hook postrouting priority 110;
-		ct state established,related ct mark 0x3f0 meta mark set ct mark
-		ip saddr @ends meta l4proto tcp counter accept
-	}
-	chain reset-out { type filter hook output priority 0; ip daddr 192.0.2.1 meta l4proto tcp reject with tcp reset; }
-	chain snat-out { type nat hook postrouting priority 100; ip saddr @ends masquerade; }
+// machine is the machine to check: its intended configuration, and the root of its files.
+type machine struct {
+	config.Config
+	root string
 }
-`
 
-// nftables checks whether the kernel has the features that Hairpin needs.
-func nftables(ctx context.Context, _ *machine) ([]Finding, error) {
-	nft, err := knft.New(knft.Config{})
+// at returns the path by which this process reaches a file of the machine. It resolves symbolic
+// links within the machine's root.
+func (m *machine) at(path string) (string, error) {
+	if m.root == "/" {
+		_, err := os.Stat(path)
+		return path, err
+	}
+	root, err := unix.Open(m.root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", &fs.PathError{Op: "open", Path: m.root, Err: err}
+	}
+	defer func() { _ = unix.Close(root) }()
+	file, err := unix.Openat2(root, path,
+		&unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
+	if err != nil {
+		return "", &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Close(file) }()
+	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file))
+}
+
+func (m *machine) read(path string) ([]byte, error) {
+	path, err := m.at(path)
 	if err != nil {
 		return nil, err
 	}
-	defer nft.Close()
-	refusal, err := nft.Check(ctx, needed)
-	if refusal == nil {
-		return nil, err
-	}
-	return []Finding{found(Stops, "nftables", "the kernel, or this nft, lacks something that Hairpin needs: "+
-		refusal.Error(),
-		"load or build nf_tables, nft_nat, nft_masq, nft_fib_inet, nft_reject_inet and nft_ct")}, nil
+	return os.ReadFile(path)
 }
 
-// datapath reports which of Open vSwitch's datapaths the kernel supports.
-func datapath(_ context.Context, c *machine) ([]Finding, error) {
-	const module = "openvswitch"
-	if _, err := os.Stat("/sys/module/" + module); err == nil {
-		return nil, nil
-	}
-	release, err := netdev.Sysctl("kernel/osrelease")
+func (m *machine) list(path string) ([]fs.DirEntry, error) {
+	path, err := m.at(path)
 	if err != nil {
 		return nil, err
 	}
-	for _, list := range []string{"modules.dep", "modules.builtin"} {
-		if text, err := c.read(filepath.Join("/lib/modules", release, list)); err == nil &&
-			bytes.Contains(text, []byte("/"+module+".ko")) {
-			return nil, nil
-		}
-	}
-	return []Finding{found(Info, "kernel", "has no module "+module+
-		": Open vSwitch's userspace datapath forwards, slower and with the limits of docs/reference/compatibility.md",
-		"a kernel with CONFIG_OPENVSWITCH")}, nil
-}
-
-// ranges finds addresses and routes of the machine within the cluster's ranges.
-func ranges(_ context.Context, c *machine) (list []Finding, err error) {
-	var pods []netip.Prefix
-	for _, s := range c.Cluster.ClusterSubnets {
-		pods = append(pods, s.CIDR)
-	}
-	taken := []struct {
-		option   string
-		prefixes []netip.Prefix
-	}{
-		{"[default] cluster-subnets", pods}, {"[kubernetes] service-cidrs", c.Cluster.ServiceCIDRs},
-		{"[gateway] join subnets", c.Cluster.JoinSubnets},
-		{"[clustermanager] transit subnets", c.Cluster.TransitSubnets},
-		{"[gateway] masquerade subnets", c.Cluster.Gateway.MasqueradeSubnets},
-	}
-	if c.Cluster.DistributedPort() {
-		taken = append(taken, struct {
-			option   string
-			prefixes []netip.Prefix
-		}{"[gateway] node-local subnets", c.Cluster.Gateway.NodeLocalSubnets})
-	}
-	routes, err := netdev.List(func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: syscall.RT_TABLE_MAIN},
-			netlink.RT_FILTER_TABLE)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list routes: %w", err)
-	}
-	for _, r := range routes {
-		to := prefixOf(r.Dst)
-		link, _ := netlink.LinkByIndex(r.LinkIndex)
-		if to.Bits() <= 0 || r.Protocol == claims.RouteProtocol || link == nil || own(link.Attrs().Name, c) {
-			continue
-		}
-		for _, x := range taken {
-			for _, p := range x.prefixes {
-				if p.Overlaps(to) {
-					list = append(list, found(Stops, fmt.Sprintf("route %s dev %s", to, link.Attrs().Name),
-						fmt.Sprintf("overlaps %s of %s: one of the two would not be reached", p, x.option),
-						"another range for "+x.option+", or remove the route if it is a former network's"))
-				}
-			}
-		}
-	}
-	return list, nil
-}
-
-// own reports whether Hairpin or OVN-Kubernetes makes a link of this name.
-func own(link string, c *machine) bool {
-	return link == claims.ManagementPort || link == c.Cluster.Gateway.Interface || link == claims.EncapHost ||
-		link == claims.EncapBridge || link == claims.LocalPort || link == claims.LocalBridge
-}
-
-func prefixOf(n *net.IPNet) netip.Prefix {
-	if n == nil {
-		return netip.Prefix{}
-	}
-	a, _ := netip.AddrFromSlice(n.IP)
-	bits, _ := n.Mask.Size()
-	return netip.PrefixFrom(a.Unmap(), bits)
-}
-
-// mtu compares the MTU of the default routes' devices with the MTU that pods need in a tunnel.
-func mtu(_ context.Context, c *machine) (list []Finding, err error) {
-	for _, f := range []struct{ family, overhead int }{{netlink.FAMILY_V6, hostnet.Overhead6},
-		{netlink.FAMILY_V4, hostnet.Overhead4}} {
-		routes, err := netdev.List(func() ([]netlink.Route, error) {
-			return netlink.RouteListFiltered(f.family, &netlink.Route{}, netlink.RT_FILTER_DST)
-		})
-		if err != nil {
-			return nil, fmt.Errorf("list default routes: %w", err)
-		}
-		for _, r := range routes {
-			link, err := netlink.LinkByIndex(r.LinkIndex)
-			if err == nil && !slices.ContainsFunc(list,
-				func(f Finding) bool { return f.Object == "link "+link.Attrs().Name }) {
-				list = append(list, tooSmall(c, link.Attrs(), f.overhead)...)
-			}
-		}
-	}
-	return list, nil
-}
-
-func tooSmall(c *machine, link *netlink.LinkAttrs, overhead int) []Finding {
-	if link.MTU >= c.Cluster.MTU+overhead {
-		return nil
-	}
-	return []Finding{found(Stops, "link "+link.Name,
-		fmt.Sprintf("has an MTU of %d; pods' packets of %d bytes ([default] mtu) need %d in a tunnel", link.MTU,
-			c.Cluster.MTU, c.Cluster.MTU+overhead),
-		fmt.Sprintf("[default] mtu = %d, on every node", link.MTU-overhead))}
-}
-
-// advertised finds missing addresses of the bridge of mode detached.
-func advertised(ctx context.Context, c *machine) (list []Finding, err error) {
-	missing, err := hostnet.Unadvertised(c.Cluster)
-	if err != nil || len(missing) == 0 {
-		return nil, err
-	}
-	refused := false
-	err = withForeign(ctx, c, func(_ context.Context, f *uplink.Foreign) error {
-		refused = f.Refusal != nil
-		return nil
-	})
-	for _, a := range missing {
-		f := found(Info, addressObject+a.String(),
-			"is on no link: an API server that advertises it cannot start before the agent",
-			"run `hairpin advertise` at every boot before it")
-		if !refused { // else the bridge that would get it must be removed first
-			f.Fix = []string{"hairpin advertise"}
-			f.fix = func(context.Context) ([]string, error) { return hostnet.Advertise(c.Cluster) }
-		}
-		list = append(list, f)
-	}
-	return list, err
-}
-
-// ports tries to listen on the agent's ports, unless an agent runs.
-func ports(ctx context.Context, c *machine) (list []Finding, err error) {
-	if dir, err := c.at(c.Process.RunDir); err == nil {
-		if agent, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, report.AgentSocket)); err == nil {
-			return nil, agent.Close()
-		}
-	}
-	var l net.ListenConfig
-	for option, addresses := range map[string][]netip.AddrPort{"[default] healthz-bind-address": c.Process.Healthz,
-		"[default] metrics-bind-address": c.Process.Metrics} {
-		for _, a := range addresses {
-			s, err := l.Listen(ctx, "tcp", a.String())
-			if errors.Is(err, syscall.EADDRINUSE) {
-				list = append(list, found(Stops, "tcp "+a.String(), "is in use: the agent cannot listen there ("+option+
-					")", "end who listens (ss -ltnp), or another "+option))
-			} else if err == nil {
-				_ = s.Close()
-			}
-		}
-	}
-	return list, nil
+	return os.ReadDir(path)
 }

@@ -23,8 +23,8 @@ import (
 	"hairpin/targets"
 )
 
-// foreign has the links of other networks, by the prefix of their names.
-var foreign = []struct{ prefix, of string }{
+// foreignLinks has the links of other networks, by the prefix of their names.
+var foreignLinks = []struct{ prefix, of string }{
 	{"flannel", "flannel"}, {"cni0", "flannel, or the bridge plugin of CNI"}, {"cilium_", "Cilium"}, {"cali", "Calico"},
 	{"vxlan.calico", "Calico"},
 	{"antrea-", "Antrea"}, {"kube-bridge", "kube-router"}, {"weave", "Weave Net"},
@@ -46,7 +46,7 @@ func links(context.Context, *machine) (list []Finding, err error) {
 			list = append(list, found(Info, "link "+name, "OVN-Kubernetes or Hairpin runs here, or did",
 				"if it was OVN-Kubernetes: docs/operations/migrate.md"))
 		}
-		for _, f := range foreign {
+		for _, f := range foreignLinks {
 			if strings.HasPrefix(name, f.prefix) && !seen[f.of] {
 				seen[f.of] = true
 				list = append(list, found(Stops, "link "+name, f.of+
@@ -65,8 +65,8 @@ func kubeProxy(object string) Finding {
 }
 
 // cniConfigs finds configurations of other networks. A container runtime takes the first by name.
-func cniConfigs(_ context.Context, c *machine) (list []Finding, err error) {
-	files, err := c.list(claims.CNIConfDir)
+func cniConfigs(_ context.Context, m *machine) (list []Finding, err error) {
+	files, err := m.list(claims.CNIConfDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -78,8 +78,8 @@ func cniConfigs(_ context.Context, c *machine) (list []Finding, err error) {
 		x := found(Warning, filepath.Join(claims.CNIConfDir, f.Name()), "another network's; without "+
 			claims.CNIConfFile+" the container runtime uses it", "delete it when Hairpin runs")
 		if f.Name() < claims.CNIConfFile {
-			x.Severity, x.Message, x.Mend = Stops, "the container runtime takes it before "+claims.CNIConfFile,
-				"delete it, or give it a name behind "+claims.CNIConfFile
+			x.Severity, x.Message, x.Remedy = Stops, "the container runtime takes it before "+claims.CNIConfFile,
+				"delete it, or give it a name that sorts after "+claims.CNIConfFile
 		}
 		list = append(list, x)
 	}
@@ -128,7 +128,7 @@ func tables(ctx context.Context, _ *machine) (list []Finding, err error) {
 				"nft delete table "+table+", when flannel is gone"))
 		case c.Hook == "forward" && c.Policy == "drop" && c.Table != claims.NFTTable:
 			list = append(list, found(Warning, "nft chain "+table+" "+c.Name,
-				"drops what the host forwards, unless a rule of its accepts it: in the modes local and detached "+
+				"drops what the host forwards, unless one of its rules accepts it: in the modes local and detached "+
 					"that is pods' traffic",
 				"accept what comes in and goes out by "+claims.ManagementPort+" there"))
 		}
@@ -142,26 +142,26 @@ func tables(ctx context.Context, _ *machine) (list []Finding, err error) {
 	return list, nil
 }
 
-// asking is the timeout of Open vSwitch's database.
-const asking = 3 * time.Second
+// databaseTimeout is how long Open vSwitch's database may take to reply.
+const databaseTimeout = 3 * time.Second
 
-// openSwitch mirrors Open vSwitch's database. It returns nil if that does not run: Hairpin includes
-// one.
-func openSwitch(ctx context.Context, c *machine) (*ovsdb.Client, error) {
-	at := c.Config
-	socket, err := c.at(filepath.Join(c.Process.OVSRunDir, "db.sock"))
+// openSwitch mirrors the database of the machine's Open vSwitch. It returns nil if there is none,
+// which is no problem: the chart includes Open vSwitch.
+func openSwitch(ctx context.Context, m *machine) (*ovsdb.Client, error) {
+	conf := m.Config
+	socket, err := m.at(filepath.Join(m.Process.OVSRunDir, "db.sock"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	at.Process.OVSRunDir = filepath.Dir(socket)
-	db, err := targets.OpenOVS(at, slog.New(slog.DiscardHandler))
+	conf.Process.OVSRunDir = filepath.Dir(socket)
+	db, err := targets.OpenOVS(conf, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, asking)
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	if err := db.WaitSynced(ctx); err != nil {
 		db.Close()
@@ -172,15 +172,15 @@ func openSwitch(ctx context.Context, c *machine) (*ovsdb.Client, error) {
 
 // bridges finds Open vSwitch's bridges with devices, and an ovn-controller that another OVN
 // configures.
-func bridges(ctx context.Context, c *machine) (list []Finding, err error) {
-	db, err := openSwitch(ctx, c)
+func bridges(ctx context.Context, m *machine) (list []Finding, err error) {
+	db, err := openSwitch(ctx, m)
 	if err != nil || db == nil {
 		return nil, err
 	}
 	defer db.Close()
-	if _, err := c.at(filepath.Join(c.Process.OVSRunDir, "hairpin.lock")); errors.Is(err, fs.ErrNotExist) {
+	if _, err := m.at(filepath.Join(m.Process.OVSRunDir, "hairpin.lock")); errors.Is(err, fs.ErrNotExist) {
 		list = append(list, found(Stops, "Open vSwitch",
-			"the machine's own runs: the chart brings another one, which needs its place",
+			"the machine's own runs: that of the chart cannot run beside it",
 			"give its bridges' devices back, then: systemctl disable --now openvswitch-switch ovn-controller "+
 				"(openvswitch.service on some systems)"))
 	}
@@ -188,17 +188,17 @@ func bridges(ctx context.Context, c *machine) (list []Finding, err error) {
 	for s := range ovsdb.Rows[ovsdb.OpenVSwitch](v) {
 		if remote := s.ExternalIDs["ovn-remote"]; remote != "" && !strings.HasPrefix(remote, "unix:") {
 			list = append(list, Finding{Severity: Stops, Object: "Open_vSwitch external_ids:ovn-remote=" + remote,
-				Message: "an ovn-controller here is directed by another OVN",
-				Mend: "remove that network's DaemonSets, then: ovs-vsctl remove Open_vSwitch . " +
+				Message: "an ovn-controller of this machine has the database of another OVN",
+				Remedy: "remove that network's DaemonSets, then: ovs-vsctl remove Open_vSwitch . " +
 					"external_ids ovn-remote"})
 		}
 	}
 	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
 		for _, device := range devices(v, b) {
-			list = append(list, bridge(c, b, device))
+			list = append(list, bridge(m, b, device))
 		}
 	}
-	return list, offerReturn(c, db, list)
+	return list, addBridgeFix(m, db, list)
 }
 
 // devices returns the machine's links that are ports of a bridge, except those of pods.
@@ -226,23 +226,23 @@ func bridge(c *machine, b *ovsdb.Bridge, device string) Finding {
 	_, ours := b.ExternalIDs[uplink.KeyUplink]
 	switch g := c.Cluster.Gateway; {
 	case b.Name != g.Interface:
-		f.Severity, f.Message, f.Mend = Warning, "the device is taken: it cannot be the gateway bridge's as well",
+		f.Severity, f.Message, f.Remedy = Warning, "the device is taken: it cannot be the gateway bridge's as well",
 			"set [gateway] interface = "+b.Name+", or delete the bridge"
 	case ours:
 		f.Message = "Hairpin made it"
 	case !cluster.ModeNamed(g.Mode).Uplink:
-		f.Severity, f.Message, f.Mend = Stops, "in mode "+g.Mode+" the gateway bridge has no device",
+		f.Severity, f.Message, f.Remedy = Stops, "in mode "+g.Mode+" the gateway bridge has no device",
 			"give its addresses and routes to "+device+", and delete it; or another [gateway] interface"
 	default:
-		f.Message = "a Hairpin that works with this Open vSwitch uses the bridge as it is, and leaves it when it goes"
+		f.Message = "if Hairpin works with this Open vSwitch, it uses the bridge as it is, and does not delete it"
 	}
 	return f
 }
 
 // microshift finds MicroShift's own settings of OVN-Kubernetes, and names the equivalent options.
-func microshift(_ context.Context, c *machine) (list []Finding, err error) {
+func microshift(_ context.Context, m *machine) (list []Finding, err error) {
 	const file = "/etc/microshift/ovn.yaml"
-	if _, err := c.at(file); errors.Is(err, fs.ErrNotExist) {
+	if _, err := m.at(file); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	return []Finding{found(Info, file, "MicroShift's settings of OVN-Kubernetes, which Hairpin does not read",

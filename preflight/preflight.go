@@ -31,34 +31,34 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 	Object   string   `json:"object"`        // what it is, as in "link flannel.1"
 	Message  string   `json:"message"`       // what it means
-	Mend     string   `json:"mend,omitzero"` // what an administrator can do
+	Remedy   string   `json:"mend,omitzero"` // what an administrator can do
 	// Fix has commands equivalent to --fix; none = --fix does nothing about it.
 	Fix []string `json:"fix,omitzero"`
 
 	fix func(context.Context) (did []string, err error)
 }
 
-func found(s Severity, object, message, mend string) Finding {
-	return Finding{Severity: s, Object: object, Message: message, Mend: mend}
+func found(s Severity, object, message, remedy string) Finding {
+	return Finding{Severity: s, Object: object, Message: message, Remedy: remedy}
 }
 
-// check examines one part of the machine. An error means that it could not.
+// check examines one part of the machine. An error means that the result is unknown.
 type check struct {
 	name string
-	look func(context.Context, *machine) ([]Finding, error)
+	run  func(context.Context, *machine) ([]Finding, error)
 }
 
-// look runs all checks. A failed check is a finding, too, because its result is unknown.
-func (m *machine) look(ctx context.Context) []Finding {
+// check runs all checks. A failed check is a finding, too, because its result is unknown.
+func (m *machine) check(ctx context.Context) []Finding {
 	var list []Finding
 	for _, k := range []check{
 		{"nftables", nftables}, {"Open vSwitch's kernel module", datapath}, {"links", links},
 		{"CNI configurations", cniConfigs},
-		{"nftables of others", tables}, {"Open vSwitch", bridges}, {"NetworkManager", profiles},
+		{"nftables of other programs", tables}, {"Open vSwitch", bridges}, {"NetworkManager", profiles},
 		{"MicroShift", microshift},
 		{"address ranges", ranges}, {"MTU", mtu}, {"ports", ports}, {"advertise-address", advertised},
 	} {
-		found, err := k.look(ctx, m)
+		found, err := k.run(ctx, m)
 		if err != nil {
 			found = append(found, Finding{Severity: Warning, Object: k.name, Message: "could not be checked: " +
 				err.Error()})
@@ -81,7 +81,7 @@ type Options struct {
 	Output string    // one of Outputs
 	Fix    bool      // fix what is safe to fix, and check again
 	Root   string    // the root of the machine's files: "/", or a container's mount of it
-	Log    io.Writer // of the fixes, if the output is for programs
+	Log    io.Writer // for the commands of fixes, if the output is JSON or YAML
 }
 
 // Outputs returns the output formats of Run.
@@ -94,14 +94,14 @@ func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
 	if o.Fix && m.root != "/" {
 		return errors.New("--fix changes this machine's own files: run it on the machine, without --root")
 	}
-	list := m.look(ctx)
+	list := m.check(ctx)
 	var err error
 	if o.Fix {
 		if !report.ForPrograms(o.Output) {
 			o.Log = w
 		}
-		err = mend(ctx, o.Log, c, list)
-		list = m.look(ctx)
+		err = applyFixes(ctx, o.Log, c, list)
+		list = m.check(ctx)
 	}
 	done, bad := report.PrintAs(w, o.Output, append([]Finding{}, list...))
 	if !done {
@@ -133,8 +133,8 @@ func write(w io.Writer, list []Finding) error {
 func (f Finding) Print(t io.Writer, lead, indent string) {
 	fmt.Fprintf(t, "%s%s\t%s\t%s\n", lead, report.Plain(string(f.Severity), ""), report.Plain(f.Object, ""),
 		report.Plain(f.Message, ""))
-	if f.Mend != "" {
-		fmt.Fprintf(t, "%s\t\t→ %s\n", indent, report.Plain(f.Mend, ""))
+	if f.Remedy != "" {
+		fmt.Fprintf(t, "%s\t\t→ %s\n", indent, report.Plain(f.Remedy, ""))
 	}
 	for i, command := range f.Fix {
 		word := "      "

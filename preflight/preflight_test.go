@@ -143,9 +143,9 @@ nft add table inet firewalld; nft 'add chain inet firewalld filter_INPUT { type 
 			t.Errorf("found besides: %+v", f)
 		}
 	}
-	if out, err := n.Exec(t.Context(), "sh", "-c", found["/etc/microshift/ovn.yaml"].Mend); err != nil ||
+	if out, err := n.Exec(t.Context(), "sh", "-c", found["/etc/microshift/ovn.yaml"].Remedy); err != nil ||
 		!strings.Contains(out, "[default]\nmtu = 1300\n") {
-		t.Errorf("%q: %q, %v", found["/etc/microshift/ovn.yaml"].Mend, out, err)
+		t.Errorf("%q: %q, %v", found["/etc/microshift/ovn.yaml"].Remedy, out, err)
 	}
 	found, _ = look(t, n, "--gateway-mode detached")
 	if f := found["bridge br-ex with eth0"]; f.Severity != preflight.Stops {

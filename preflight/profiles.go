@@ -23,19 +23,19 @@ const networkManager = "NetworkManager"
 // profileDirs are the folders of NetworkManager's profiles.
 var profileDirs = [...]string{"/etc/NetworkManager/system-connections", "/run/NetworkManager/system-connections"}
 
-// former is the folder beside them where --fix keeps removed profiles.
-const former = "hairpin-former"
+// formerDir is the folder beside them to which --fix moves profiles.
+const formerDir = "hairpin-former"
 
 // profile is a file with a NetworkManager connection.
 type profile struct {
 	path, name string
 	text       *ini.File // nil if it is not a valid INI file
-	ours       bool      // configure-ovs.sh made it for the gateway bridge
+	ofBridge   bool      // configure-ovs.sh made it for the gateway bridge
 }
 
 type profileList []profile
 
-// findProfiles reads all profiles. configure-ovs.sh uses these names.
+// findProfiles reads all profiles. names are those that configure-ovs.sh uses.
 func (m *machine) findProfiles(bridge string) (list profileList, err error) {
 	names := []string{bridge, "ovs-if-" + bridge, "ovs-port-" + bridge, "ovs-if-phys0", "ovs-port-phys0"}
 	for _, dir := range profileDirs {
@@ -48,7 +48,7 @@ func (m *machine) findProfiles(bridge string) (list profileList, err error) {
 				continue
 			}
 			p := profile{path: filepath.Join(dir, f.Name()), name: strings.TrimSuffix(f.Name(), ".nmconnection")}
-			p.ours = slices.Contains(names, p.name) || strings.HasSuffix(p.name, "-slave-ovs-clone")
+			p.ofBridge = slices.Contains(names, p.name) || strings.HasSuffix(p.name, "-slave-ovs-clone")
 			if text, err := m.read(p.path); err == nil {
 				p.text, _ = ini.LoadSources(ini.LoadOptions{IgnoreInlineComment: true, KeyValueDelimiters: "="}, text)
 			}
@@ -75,13 +75,15 @@ func (list profileList) refusal(bridge, device string) error {
 	}
 	for _, family := range []string{"ipv4", "ipv6"} {
 		fixed := func(p profile) bool { return p.get(family, "method") == "manual" }
-		of := slices.IndexFunc(list, func(p profile) bool { return p.ours && p.name == "ovs-if-"+bridge && fixed(p) })
-		if of >= 0 && !slices.ContainsFunc(list, func(p profile) bool {
-			return !p.ours && fixed(p) && p.get("connection", "interface-name") == device &&
+		i := slices.IndexFunc(list, func(p profile) bool {
+			return p.ofBridge && p.name == "ovs-if-"+bridge && fixed(p)
+		})
+		if i >= 0 && !slices.ContainsFunc(list, func(p profile) bool {
+			return !p.ofBridge && fixed(p) && p.get("connection", "interface-name") == device &&
 				p.get("connection", "autoconnect") != "false"
 		}) {
 			return fmt.Errorf("no profile of %s has the %s addresses that %s has: after a boot they would be missing",
-				device, family, list[of].path)
+				device, family, list[i].path)
 		}
 	}
 	return nil
@@ -108,76 +110,76 @@ func running(program string) (pid int) {
 
 // profiles finds the NetworkManager connections that configure-ovs.sh of OVN-Kubernetes makes for
 // the gateway bridge.
-func profiles(ctx context.Context, c *machine) (list []Finding, err error) {
-	bridge := c.Cluster.Gateway.Interface
-	all, err := c.findProfiles(bridge)
+func profiles(ctx context.Context, m *machine) (list []Finding, err error) {
+	bridge := m.Cluster.Gateway.Interface
+	all, err := m.findProfiles(bridge)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range all {
-		if p.ours || strings.HasPrefix(p.name, "ovs-if-") || strings.HasPrefix(p.name, "ovs-port-") {
+		if p.ofBridge || strings.HasPrefix(p.name, "ovs-if-") || strings.HasPrefix(p.name, "ovs-port-") {
 			list = append(list, Finding{Severity: Warning, Object: p.path,
 				Message: "of configure-ovs.sh: NetworkManager makes the bridge at every boot, with the device in it",
-				Mend: "nmcli connection delete " + p.name +
+				Remedy: "nmcli connection delete " + p.name +
 					", and let NetworkManager manage the device itself; docs/operations/migrate.md"})
 		}
 	}
-	theirs := slices.DeleteFunc(slices.Clone(all), func(p profile) bool { return !p.ours })
-	if len(theirs) == 0 || cluster.ModeNamed(c.Cluster.Gateway.Mode).Uplink {
+	bridgeProfiles := slices.DeleteFunc(slices.Clone(all), func(p profile) bool { return !p.ofBridge })
+	if len(bridgeProfiles) == 0 || cluster.ModeNamed(m.Cluster.Gateway.Mode).Uplink {
 		return list, nil
 	}
 	f := Finding{Severity: Warning, Object: networkManager, Message: "has profiles that put the device into " + bridge +
 		" again at the next boot"}
 	why := all.refusal(bridge, all.device())
-	if err := withForeign(ctx, c, func(_ context.Context, f *uplink.Foreign) error {
+	if err := withForeign(ctx, m, func(_ context.Context, f *uplink.Foreign) error {
 		why = cmp.Or(f.Refusal, why)
 		return nil
 	}); err != nil {
 		return nil, err
 	}
 	if why != nil {
-		f.Mend = fmt.Sprintf("--fix does not take them away: %v", why)
+		f.Remedy = fmt.Sprintf("--fix does not remove them: %v", why)
 		return append(list, f), nil
 	}
-	for _, p := range theirs {
-		f.Fix = append(f.Fix, "mv "+p.path+" "+p.former())
+	for _, p := range bridgeProfiles {
+		f.Fix = append(f.Fix, "mv "+p.path+" "+p.formerPath())
 	}
 	f.fix = func(ctx context.Context) (did []string, err error) {
 		// If the bridge stays in the database without its profiles, the device has no addresses
 		// after the next boot.
-		if err := withForeign(ctx, c, func(_ context.Context, f *uplink.Foreign) error {
+		if err := withForeign(ctx, m, func(_ context.Context, f *uplink.Foreign) error {
 			return fmt.Errorf("%s is in bridge %s", f.Device, f.Bridge)
 		}); err != nil {
 			return nil, err
 		}
-		return theirs.takeAway()
+		return bridgeProfiles.move()
 	}
 	return append(list, f), nil
 }
 
 // device returns the device that configure-ovs.sh has put into the bridge.
 func (list profileList) device() string {
-	i := slices.IndexFunc(list, func(p profile) bool { return p.ours && p.name == "ovs-if-phys0" })
+	i := slices.IndexFunc(list, func(p profile) bool { return p.ofBridge && p.name == "ovs-if-phys0" })
 	if i < 0 {
 		return ""
 	}
 	return list[i].get("connection", "interface-name")
 }
 
-func (p *profile) former() string {
-	return filepath.Join(filepath.Dir(filepath.Dir(p.path)), former, filepath.Base(p.path))
+func (p *profile) formerPath() string {
+	return filepath.Join(filepath.Dir(filepath.Dir(p.path)), formerDir, filepath.Base(p.path))
 }
 
-// takeAway moves all profiles to a folder that NetworkManager does not read, or none.
-func (list profileList) takeAway() (did []string, err error) {
+// move moves all profiles to formerDir, which NetworkManager does not read, or none.
+func (list profileList) move() (did []string, err error) {
 	for i, p := range list {
-		to := p.former()
+		to := p.formerPath()
 		if err = os.MkdirAll(filepath.Dir(to), 0o700); err == nil {
 			err = os.Rename(p.path, to)
 		}
 		if err != nil {
 			for _, q := range list[:i] {
-				err = errors.Join(err, os.Rename(q.former(), q.path))
+				err = errors.Join(err, os.Rename(q.formerPath(), q.path))
 			}
 			return nil, fmt.Errorf("%w; the profiles are where they were", err)
 		}
