@@ -25,7 +25,7 @@ const maxAnswer = 512 << 20
 // FromAgent requests path from the agent of this node.
 func FromAgent(ctx context.Context, c config.Config, path string) ([]byte, error) {
 	socket := filepath.Join(c.Process.RunDir, report.AgentSocket)
-	client := overSocket(socket)
+	client := socketClient(socket)
 	client.Timeout = 30 * time.Second
 	method := http.MethodGet
 	if strings.HasPrefix(path, "/send") || strings.HasPrefix(path, "/watch") {
@@ -37,7 +37,7 @@ func FromAgent(ctx context.Context, c config.Config, path string) ([]byte, error
 	}
 	answer, err := client.Do(q)
 	if err != nil {
-		return nil, unanswered(socket, err)
+		return nil, requestError(socket, err)
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
@@ -53,17 +53,17 @@ func FromAgent(ctx context.Context, c config.Config, path string) ([]byte, error
 	return body, nil
 }
 
-// overSocket returns a client that connects to a unix socket, whatever host a URL has.
-func overSocket(path string) *http.Client {
+// socketClient returns a client that connects to a unix socket, whatever host a URL has.
+func socketClient(path string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
 		error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}}
 }
 
-// unanswered explains why the agent does not answer. It omits the placeholder address that HTTP
+// requestError explains why the agent does not answer. It omits the placeholder address that HTTP
 // requires.
-func unanswered(socket string, err error) error {
+func requestError(socket string, err error) error {
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = u.Err
 	}
@@ -76,7 +76,7 @@ func unanswered(socket string, err error) error {
 	return fmt.Errorf("ask the agent of this node at %s: %w", socket, err)
 }
 
-// orAll adds to an error of this node's agent how to ask all agents.
-func orAll(err error) error {
+// suggestAll adds to an error of this node's agent how to ask all agents.
+func suggestAll(err error) error {
 	return fmt.Errorf("%w; --all asks every node through the Kubernetes API", err)
 }

@@ -85,7 +85,7 @@ func (s *ClusterStatus) printUnhealthy(w io.Writer, now time.Time) error {
 			break
 		}
 		f := strings.SplitN(key, "\t", 3)
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", some(g.nodes[key]), f[0], f[1], ago(now, since[key]), f[2])
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", firstAndCount(g.nodes[key]), f[0], f[1], ago(now, since[key]), f[2])
 	}
 	return t.Flush()
 }
@@ -179,7 +179,7 @@ func (s *ClusterStatus) versionLine(t *totals) string {
 		text += fmt.Sprintf(", restarts repaired: %d", t.restarts)
 	}
 	if nodes := engines.nodes["ovn"]; len(nodes) > 0 {
-		text += fmt.Sprintf("; %s: load balancers of OVN serve Services (service-engine = ovn)", some(nodes))
+		text += fmt.Sprintf("; %s: load balancers of OVN serve Services (service-engine = ovn)", firstAndCount(nodes))
 	}
 	return text
 }
@@ -188,7 +188,7 @@ func (s *ClusterStatus) versionLine(t *totals) string {
 func (s *ClusterStatus) hints() (lines []string) {
 	if slow := s.slow(); len(slow) > 0 {
 		lines = append(lines, fmt.Sprintf("hint: %s: TSO is off, so streams are slow; it needs userspaceTSO=true and "+
-			"Open vSwitch newer than 3.5.0", some(slow)))
+			"Open vSwitch newer than 3.5.0", firstAndCount(slow)))
 	}
 	var g groups
 	for _, n := range s.Nodes {
@@ -200,7 +200,7 @@ func (s *ClusterStatus) hints() (lines []string) {
 		}
 	}
 	for _, text := range g.texts {
-		lines = append(lines, fmt.Sprintf("hint: %s: %s", some(g.nodes[text]), text))
+		lines = append(lines, fmt.Sprintf("hint: %s: %s", firstAndCount(g.nodes[text]), text))
 	}
 	return lines
 }

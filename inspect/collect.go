@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	slashed "path"
+	slashpath "path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -55,8 +55,8 @@ const (
 	maxUnpacked = 512 << 20 // bytes
 )
 
-// collected lists the agent's answers in the archive, by name.
-func collected() []struct{ name, path string } {
+// agentFiles lists the agent's answers in the archive, by name.
+func agentFiles() []struct{ name, path string } {
 	return []struct{ name, path string }{
 		{"report.json", "/report"}, {"configuration.txt", "/configuration"}, {"snapshot.json", "/snapshot"},
 		{"wanted.txt", "/wanted"},
@@ -65,7 +65,7 @@ func collected() []struct{ name, path string } {
 	}
 }
 
-// kernelFiles returns files of this machine that every user may read.
+// kernelFiles returns files about the kernel that every user may read.
 func kernelFiles() []string {
 	return []string{
 		"/proc/version", "/proc/loadavg", "/proc/meminfo", "/proc/net/dev", "/proc/net/sockstat", "/proc/net/sockstat6",
@@ -113,7 +113,7 @@ func printMissing(w io.Writer, lacks []missing) {
 	for _, key := range g.texts {
 		node, why, _ := strings.Cut(key, "\x00")
 		if names := g.nodes[key]; names[0] != "" {
-			fmt.Fprintf(w, "%s: could not get %s: %s\n", node, some(names), why)
+			fmt.Fprintf(w, "%s: could not get %s: %s\n", node, firstAndCount(names), why)
 			continue
 		}
 		for line := range strings.Lines(why) {
@@ -129,7 +129,7 @@ func collectNode(ctx context.Context, c config.Config) (list []member, lacks []m
 		node, _ = os.Hostname() // without a name, the error still has the reason
 	}
 	list = []member{{"version.txt", []byte(report.Version() + "\n")}}
-	for _, x := range collected() {
+	for _, x := range agentFiles() {
 		body, err := FromAgent(ctx, c, x.path)
 		list = append(list, fileOrError(x.name, body, err))
 		if err != nil {
@@ -144,8 +144,8 @@ func collectNode(ctx context.Context, c config.Config) (list []member, lacks []m
 	for _, pattern := range []string{"/var/log/openvswitch/*.log", "/var/log/ovn/*.log"} {
 		names, _ := filepath.Glob(pattern) // the patterns are good
 		for _, name := range names {
-			body, err := endOf(name)
-			list = append(list, fileOrError(slashed.Join("logs", filepath.Base(name)), body, err))
+			body, err := readTail(name)
+			list = append(list, fileOrError(slashpath.Join("logs", filepath.Base(name)), body, err))
 			if err != nil {
 				lacks = append(lacks, missing{node, name, err})
 			}
@@ -157,13 +157,13 @@ func collectNode(ctx context.Context, c config.Config) (list []member, lacks []m
 // fileOrError returns a file of the archive: its content, and the error of reading it, if any.
 func fileOrError(name string, body []byte, err error) member {
 	if err != nil {
-		body = append(body, []byte("could not be had: "+err.Error()+"\n")...)
+		body = append(body, []byte("could not be read: "+err.Error()+"\n")...)
 	}
 	return member{name, body}
 }
 
-// endOf reads the last part of a file.
-func endOf(name string) ([]byte, error) {
+// readTail reads the last part of a file.
+func readTail(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
@@ -224,14 +224,14 @@ func (e *everyNode) collectPod(ctx context.Context, errw io.Writer, pod *corev1.
 	}
 	for _, k := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		text, err := e.log(ctx, pod, k.Name)
-		name := slashed.Join("logs", pod.Name, k.Name+".log")
+		name := slashpath.Join("logs", pod.Name, k.Name+".log")
 		list = append(list, fileOrError(name, text, err))
 		if err != nil {
 			lacks = append(lacks, missing{node, name, err})
 		}
 	}
 	for i := range list {
-		list[i].name = slashed.Join(node, list[i].name)
+		list[i].name = slashpath.Join(node, list[i].name)
 	}
 	return list, lacks
 }
@@ -258,7 +258,7 @@ func archive(w io.Writer, list []member) error {
 	now := time.Now()
 	for _, m := range list {
 		body := []byte(report.Plain(string(withoutSecrets(m.body)), "\n\t"))
-		h := &tar.Header{Name: slashed.Join("hairpin", m.name), Mode: 0o600, Size: int64(len(body)), ModTime: now,
+		h := &tar.Header{Name: slashpath.Join("hairpin", m.name), Mode: 0o600, Size: int64(len(body)), ModTime: now,
 			Format: tar.FormatPAX}
 		err := t.WriteHeader(h)
 		if err == nil {
@@ -274,15 +274,15 @@ func archive(w io.Writer, list []member) error {
 	return nil
 }
 
-// unpack reads an archive of at most most bytes.
-func unpack(text []byte, most int64) ([]member, error) {
+// unpack reads an archive of at most limit bytes.
+func unpack(text []byte, limit int64) ([]member, error) {
 	z, err := gzip.NewReader(bytes.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("archive of the node: %w", err)
 	}
 	var list []member
-	left := most
-	for r := tar.NewReader(io.LimitReader(z, 2*most+maxMembers<<12)); ; { // headers and padding, too
+	left := limit
+	for r := tar.NewReader(io.LimitReader(z, 2*limit+maxMembers<<12)); ; { // headers and padding, too
 		h, err := r.Next()
 		if err == io.EOF {
 			return list, nil
@@ -299,6 +299,7 @@ func unpack(text []byte, most int64) ([]member, error) {
 		if err != nil {
 			return list, fmt.Errorf("archive of the node: %w", err)
 		}
-		list = append(list, member{report.Plain(strings.TrimPrefix(slashed.Clean("/"+h.Name), "/hairpin/"), ""), body})
+		name := strings.TrimPrefix(slashpath.Clean("/"+h.Name), "/hairpin/")
+		list = append(list, member{report.Plain(name, ""), body})
 	}
 }

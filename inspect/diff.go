@@ -76,7 +76,7 @@ func (o *DiffOptions) compare(ctx context.Context, c config.Config) ([]NodeDiff,
 		}
 		body, err := FromAgent(ctx, c, "/diff?"+q.Encode())
 		if err != nil {
-			return nil, orAll(err)
+			return nil, suggestAll(err)
 		}
 		n, err := parseDiff(body)
 		return []NodeDiff{n}, err
@@ -91,7 +91,7 @@ func (o *DiffOptions) compare(ctx context.Context, c config.Config) ([]NodeDiff,
 	if err != nil {
 		return nil, err
 	}
-	return ofEach(agents, func(a agentPod) NodeDiff {
+	return askAll(agents, func(a agentPod) NodeDiff {
 		n, err := e.diff(ctx, a, o)
 		if err == nil && n.Node != a.node {
 			err = errWrongNode(n.Node)
@@ -113,7 +113,7 @@ func (e *everyNode) diff(ctx context.Context, a agentPod, o *DiffOptions) (NodeD
 	if o.Object != "" {
 		command = append(command, "--object="+o.Object)
 	}
-	out, err := e.execIn(ctx, a, maxArchive, command...)
+	out, err := e.execAgent(ctx, a, maxArchive, command...)
 	n, bad := parseDiff(out)
 	if bad == nil {
 		return n, nil // with an error, if there are differences

@@ -59,6 +59,7 @@ func Contexts(kubeconfig string) []string {
 	return slices.Sorted(maps.Keys(config.Contexts))
 }
 
+// NewEveryNode connects to the Kubernetes API.
 func NewEveryNode(o StatusOptions) (*everyNode, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.Kubeconfig
@@ -72,7 +73,7 @@ func NewEveryNode(o StatusOptions) (*everyNode, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
 	}
-	config.UserAgent, config.QPS, config.Burst = "hairpin-status", -1, 0 // one user, waiting
+	config.UserAgent, config.QPS, config.Burst = "hairpin-status", -1, 0 // no rate limit: a user waits
 	config.WarningHandler = rest.NoWarnings{}
 	client, err := kubeapi.New(config)
 	if err != nil {
@@ -85,7 +86,7 @@ func NewEveryNode(o StatusOptions) (*everyNode, error) {
 type agentPod struct {
 	node string
 	pod  *corev1.Pod // nil if there is none that runs
-	why  string      // there is none
+	why  string      // why pod is nil
 }
 
 // agents returns all nodes, by name, with the pods of their agents.
@@ -106,8 +107,8 @@ func (e *everyNode) agents(ctx context.Context) (list []agentPod, err error) {
 	return list, nil
 }
 
-// ofEach returns the results of ask for all agents, of which it asks maxAtOnce at the same time.
-func ofEach[T any](list []agentPod, ask func(agentPod) T) []T {
+// askAll returns the results of ask for all agents. It asks up to maxAtOnce at the same time.
+func askAll[T any](list []agentPod, ask func(agentPod) T) []T {
 	out := make([]T, len(list))
 	var g errgroup.Group
 	g.SetLimit(maxAtOnce)
@@ -130,7 +131,7 @@ func (e *everyNode) status(ctx context.Context) (*ClusterStatus, error) {
 		return nil, err
 	}
 	s := &ClusterStatus{Controller: e.leader(limited)}
-	s.Nodes = ofEach(list, func(a agentPod) NodeStatus {
+	s.Nodes = askAll(list, func(a agentPod) NodeStatus {
 		r, err := e.ask(ctx, a, true)
 		if err == nil && r.Node != a.node {
 			err = errWrongNode(r.Node)
@@ -210,7 +211,7 @@ func (e *everyNode) ask(ctx context.Context, a agentPod, brief bool) (*report.Re
 	if brief {
 		command = append(command, "--brief")
 	}
-	out, err := e.execIn(ctx, a, maxReport, command...)
+	out, err := e.execAgent(ctx, a, maxReport, command...)
 	if brief && err != nil && strings.Contains(err.Error(), "unknown flag: --brief") {
 		return e.ask(ctx, a, false)
 	}
@@ -223,17 +224,17 @@ func (e *everyNode) ask(ctx context.Context, a agentPod, brief bool) (*report.Re
 	return nil, err
 }
 
-// execIn is exec for a node that may have no agent.
-func (e *everyNode) execIn(ctx context.Context, a agentPod, most int, command ...string) ([]byte, error) {
+// execAgent is exec for a node that may have no agent.
+func (e *everyNode) execAgent(ctx context.Context, a agentPod, limit int, command ...string) ([]byte, error) {
 	if a.pod == nil {
 		return nil, errors.New(a.why)
 	}
-	return e.exec(ctx, a.pod, most, command...)
+	return e.exec(ctx, a.pod, limit, command...)
 }
 
 // exec runs a command in an agent's container and returns its output, also after a failure. It
-// rejects more than most bytes.
-func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, most int, command ...string) ([]byte, error) {
+// rejects more than limit bytes.
+func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, limit int, command ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
 	defer cancel()
 	q := e.Client.Exec(pod, &corev1.PodExecOptions{Container: agentContainer, Command: command, Stdout: true,
@@ -254,7 +255,7 @@ func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, most int, command
 	if err != nil {
 		return nil, fmt.Errorf("exec: %w", err)
 	}
-	out, errs := limited{most: most}, limited{most: maxStderr}
+	out, errs := limitedBuffer{limit: limit}, limitedBuffer{limit: maxStderr}
 	err = client.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
 	switch said := strings.TrimSpace(report.Plain(string(errs.text), "\n")); {
 	case err == nil:
@@ -290,23 +291,23 @@ func (e *everyNode) leader(ctx context.Context) *LeaderStatus {
 	}
 	switch age := time.Since(s.Renewed); {
 	case s.Holder == "":
-		s.Error = "nobody holds the Lease"
-	case age > 2*kube.LeaseDuration: // clocks differ a little
+		s.Error = "no process holds the Lease"
+	case age > 2*kube.LeaseDuration: // the clocks of machines may differ
 		s.Error = fmt.Sprintf("the Lease was renewed %s ago", age.Round(time.Second))
 	}
 	return &s
 }
 
-// limited is a writer that keeps up to most bytes and rejects more.
-type limited struct {
-	most int
-	text []byte
+// limitedBuffer is a writer that keeps up to limit bytes and rejects more.
+type limitedBuffer struct {
+	limit int
+	text  []byte
 }
 
 var errTooLong = errors.New("the answer is too long")
 
-func (l *limited) Write(b []byte) (int, error) {
-	if len(l.text)+len(b) > l.most {
+func (l *limitedBuffer) Write(b []byte) (int, error) {
+	if len(l.text)+len(b) > l.limit {
 		return 0, errTooLong
 	}
 	l.text = append(l.text, b...)

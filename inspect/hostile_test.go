@@ -109,7 +109,7 @@ func TestHostileArchive(t *testing.T) {
 	if err != nil || len(list) != 1 || string(list[0].body) != "one\n\ttwo\\u001b[2J\\u009b31m\ufffd" {
 		t.Errorf("%v: %q", err, list)
 	}
-	l := limited{most: 10}
+	l := limitedBuffer{limit: 10}
 	if _, err := io.Copy(&l, strings.NewReader("01234567890")); !errors.Is(err, errTooLong) || len(l.text) > 10 {
 		t.Errorf("%v: %q", err, l.text)
 	}

@@ -44,7 +44,7 @@ func plainJSON(text []byte) []byte {
 }
 
 // Ask prints the answer of this node's agent for a path. `hairpin explain` and `hairpin collect`
-// run it on nodes.
+// run it in the agents' containers.
 func Ask(ctx context.Context, w io.Writer, path string, c config.Config) error {
 	body, err := FromAgent(ctx, c, path)
 	if err != nil {
@@ -56,6 +56,7 @@ func Ask(ctx context.Context, w io.Writer, path string, c config.Config) error {
 	return nil
 }
 
+// AgentReport returns the report of this node's agent.
 func AgentReport(ctx context.Context, c config.Config) (r report.Report, err error) {
 	body, err := FromAgent(ctx, c, "/report")
 	if err != nil {

@@ -31,7 +31,7 @@ func Probe(ctx context.Context, w io.Writer, c config.Config, controller bool, w
 	if err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}
-	answer, err := overSocket(filepath.Join(c.Process.RunDir, name)).Do(q)
+	answer, err := socketClient(filepath.Join(c.Process.RunDir, name)).Do(q)
 	if err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}

@@ -12,13 +12,13 @@ var secrets = []*regexp.Regexp{
 	regexp.MustCompile(`://[^/\s:@]+:[^/\s@]+@`), // user:password@host
 }
 
-const secretIs = "<left out>"
+const secretReplacement = "<left out>"
 
 // withoutSecrets removes what looks like a secret. A false match loses a word; a missed one can
 // expose a cluster.
 func withoutSecrets(text []byte) []byte {
 	for _, s := range secrets {
-		text = s.ReplaceAll(text, []byte(secretIs))
+		text = s.ReplaceAll(text, []byte(secretReplacement))
 	}
 	return text
 }

@@ -75,7 +75,7 @@ func Status(ctx context.Context, w io.Writer, c config.Config, o StatusOptions) 
 			if err != nil {
 				return err
 			}
-			return s.show(w, o)
+			return s.print(w, o)
 		}
 		select {
 		case <-ctx.Done():
@@ -105,8 +105,8 @@ func statusReader(c config.Config, o StatusOptions) (func(context.Context) (*Clu
 	return e.status, nil
 }
 
-// show prints the status.
-func (s *ClusterStatus) show(w io.Writer, o StatusOptions) error {
+// print prints the status.
+func (s *ClusterStatus) print(w io.Writer, o StatusOptions) error {
 	for _, n := range s.Nodes {
 		if o.Brief && n.Report != nil {
 			n.Report.Egress = nil
@@ -127,7 +127,7 @@ func (s *ClusterStatus) show(w io.Writer, o StatusOptions) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("print: %w", err)
-	case !s.healthy(), o.Wait == 0 && !s.well():
+	case !s.healthy(), o.Wait == 0 && !s.withoutProblems():
 		return report.ErrProblems
 	}
 	return nil
@@ -142,7 +142,7 @@ func localStatus(c config.Config, brief bool) func(context.Context) (*ClusterSta
 	return func(ctx context.Context) (*ClusterStatus, error) {
 		body, err := FromAgent(ctx, c, path)
 		if err != nil {
-			return nil, orAll(err)
+			return nil, suggestAll(err)
 		}
 		r, err := report.Parse(body)
 		if err != nil {
@@ -152,8 +152,8 @@ func localStatus(c config.Config, brief bool) func(context.Context) (*ClusterSta
 	}
 }
 
-// well reports whether every component is healthy and no object has a problem.
-func (s *ClusterStatus) well() bool {
+// withoutProblems reports whether every component is healthy and no object has a problem.
+func (s *ClusterStatus) withoutProblems() bool {
 	return s.healthy() && !slices.ContainsFunc(s.Nodes, func(n NodeStatus) bool { return len(n.Report.Problems) > 0 })
 }
 

@@ -79,7 +79,7 @@ hairpin v1 v2; Open vSwitch 3.5.0 (userspace datapath), restarts repaired: 1; no
 hint: node-a and 1 more: TSO is off, so streams are slow; it needs userspaceTSO=true and Open vSwitch newer than 3.5.0
 hint: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known faults (2): docs/reference/compatibility.md
 `, b.String())
-	if s.well() || !(&ClusterStatus{Nodes: s.Nodes[:1], Controller: s.Controller}).well() {
+	if s.withoutProblems() || !(&ClusterStatus{Nodes: s.Nodes[:1], Controller: s.Controller}).withoutProblems() {
 		t.Error("who is well?")
 	}
 	for i, spoil := range []func(*report.Report){
@@ -98,11 +98,11 @@ hint: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known fault
 	r.Problems = []string{"Service/x: y"} // any tenant can cause one
 	s = &ClusterStatus{Nodes: []NodeStatus{{"node-a", "", &r}}}
 	for wait, want := range map[time.Duration]error{0: report.ErrProblems, time.Minute: nil} {
-		if err := s.show(io.Discard, StatusOptions{All: true, Wait: wait}); !errors.Is(err, want) {
+		if err := s.print(io.Discard, StatusOptions{All: true, Wait: wait}); !errors.Is(err, want) {
 			t.Errorf("with a problem of an object, --wait=%s: %v, not %v", wait, err, want)
 		}
 	}
-	if s.well() || !s.healthy() {
+	if s.withoutProblems() || !s.healthy() {
 		t.Error("a problem of an object makes a component unhealthy, or is none")
 	}
 }
@@ -138,8 +138,8 @@ func TestStatusScreen(t *testing.T) {
 			report.Egress{EgressIP: fmt.Sprint("e-", i), Address: fmt.Sprint("192.0.2.", i), Node: "node-1"})
 	}
 	var b strings.Builder
-	if err := s.printBrief(&b); err != nil || !s.well() {
-		t.Fatal(err, s.well())
+	if err := s.printBrief(&b); err != nil || !s.withoutProblems() {
+		t.Fatal(err, s.withoutProblems())
 	}
 	same(t, `
 1000 nodes: 1000 ready
@@ -157,8 +157,8 @@ hairpin v1; Open vSwitch 3.6.0 (kernel datapath)
 		s.Nodes[0].Report.Egress[i].Why = "it does not answer"
 	}
 	b.Reset()
-	if err := s.printBrief(&b); err != nil || s.well() {
-		t.Fatal(err, s.well())
+	if err := s.printBrief(&b); err != nil || s.withoutProblems() {
+		t.Fatal(err, s.withoutProblems())
 	}
 	for _, want := range []string{"\nand 480 more: see status -o wide\n",
 		"\nand 980 more problems: see status -o wide\n",

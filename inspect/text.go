@@ -207,8 +207,8 @@ func (g *groups) add(text, node string) {
 	g.nodes[text] = append(g.nodes[text], node)
 }
 
-// printProblems writes each problem with the nodes that have it, but at most most of them.
-func (s *ClusterStatus) printProblems(w io.Writer, answers, most int) (err error) {
+// printProblems writes each problem with the nodes that have it, but at most limit of them.
+func (s *ClusterStatus) printProblems(w io.Writer, answers, limit int) (err error) {
 	var g groups
 	for _, n := range s.Nodes {
 		if n.Report == nil {
@@ -219,13 +219,13 @@ func (s *ClusterStatus) printProblems(w io.Writer, answers, most int) (err error
 		}
 	}
 	for i, p := range g.texts {
-		if i == most {
-			_, err = fmt.Fprintf(w, "and %d more problems: see status -o wide\n", len(g.texts)-most)
+		if i == limit {
+			_, err = fmt.Fprintf(w, "and %d more problems: see status -o wide\n", len(g.texts)-limit)
 			break
 		}
 		where := ""
 		if n := len(g.nodes[p]); s.Controller != nil && n < answers {
-			where = fmt.Sprintf(" (on %s)", some(g.nodes[p]))
+			where = fmt.Sprintf(" (on %s)", firstAndCount(g.nodes[p]))
 		}
 		_, err = fmt.Fprintf(w, "problem: %s%s\n", p, where)
 	}
@@ -234,16 +234,16 @@ func (s *ClusterStatus) printProblems(w io.Writer, answers, most int) (err error
 
 // printEngines lists the nodes where OVN serves Services, which is not the default.
 func (s *ClusterStatus) printEngines(w io.Writer) error {
-	var who []string
+	var nodes []string
 	for _, n := range s.Nodes {
 		if n.Report != nil && !n.Report.OpenFlow() {
-			who = append(who, n.Report.Node)
+			nodes = append(nodes, n.Report.Node)
 		}
 	}
-	if len(who) == 0 {
+	if len(nodes) == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(w, "%s: load balancers of OVN serve Services (service-engine = ovn)\n", some(who))
+	_, err := fmt.Fprintf(w, "%s: load balancers of OVN serve Services (service-engine = ovn)\n", firstAndCount(nodes))
 	return err
 }
 
@@ -264,7 +264,7 @@ func (s *ClusterStatus) printSwitches(w io.Writer) error {
 	if len(slow) > 0 {
 		if _, err := fmt.Fprintf(w,
 			"%s: TSO is off, so streams are slow: the chart's userspaceTSO, or Open vSwitch 3.5.0 "+
-				"(docs/reference/performance.md)\n", some(slow)); err != nil {
+				"(docs/reference/performance.md)\n", firstAndCount(slow)); err != nil {
 			return err
 		}
 	}
@@ -277,7 +277,7 @@ func (s *ClusterStatus) printSwitches(w io.Writer) error {
 		}
 	}
 	for _, text := range g.texts {
-		if _, err := fmt.Fprintf(w, "warning: %s: %s", some(g.nodes[text]), text); err != nil {
+		if _, err := fmt.Fprintf(w, "warning: %s: %s", firstAndCount(g.nodes[text]), text); err != nil {
 			return err
 		}
 	}
@@ -289,14 +289,15 @@ func describeSwitch(x *report.Switch) string {
 		map[bool]string{true: "userspace", false: "kernel"}[x.Userspace])
 }
 
-// some returns the first of nodes and the number of the others.
-func some(nodes []string) string {
+// firstAndCount returns the first of nodes and the number of the others.
+func firstAndCount(nodes []string) string {
 	if n := len(nodes) - 1; n > 0 {
 		return fmt.Sprintf("%s and %d more", nodes[0], n)
 	}
 	return nodes[0]
 }
 
+// FirstLine returns the first line of a text.
 func FirstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line
