@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"hairpin/apply/inside"
+	"hairpin/apply/inside/insidetest"
 	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/ovsdb"
@@ -38,7 +40,9 @@ func TestFailedTakeOverIsNotRetried(t *testing.T) {
 	l, text := detachedScanner(t)
 	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer stop()
-	l.TakeOver(ctx)
+	if err := inside.Do(insidetest.NetNS(t), func() error { l.TakeOver(ctx); return nil }); err != nil {
+		t.Fatal(err)
+	}
 	if !strings.Contains(text.String(), "take over the gateway bridge") {
 		t.Fatalf("it did not fail: %s", text)
 	}
@@ -51,17 +55,23 @@ func TestFailedTakeOverIsNotRetried(t *testing.T) {
 // growing pauses, and the log has one line of it.
 func TestBridgesAreRetried(t *testing.T) {
 	l, text := detachedScanner(t)
+	ns := insidetest.NetNS(t)
+	applyMode := func(ctx context.Context) {
+		if err := inside.Do(ns, func() error { l.applyMode(ctx); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var waits []time.Duration
 	for range 2 {
 		for !l.mode.wait.Due(time.Now()) {
 			time.Sleep(time.Millisecond)
 		}
 		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		l.applyMode(ctx)
+		applyMode(ctx)
 		stop()
 		waits = append(waits, l.nextScan(time.Now()))
 		before := l.mode
-		l.applyMode(t.Context()) // another scan comes before
+		applyMode(t.Context()) // another scan comes before
 		if l.mode != before {
 			t.Errorf("it tried before its time: %+v became %+v", before, l.mode)
 		}
