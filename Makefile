@@ -8,7 +8,7 @@ LAB := $(BIN)/lab
 # sources give the same programs everywhere.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
-.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster cluster-up e2e quick-starts e2e-upgrade first-hour conformance cluster-down demo demo-down test-kernel test-debian13 test-arm64 test test-with-api test-without-api test-long test-race test-race-lab check bench scale compare soak churn chaos oracle golden fuzz clean
+.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster cluster-up e2e quick-starts e2e-upgrade first-hour conformance cluster-down demo demo-down test-kernel test-debian13 test-arm64 test test-long test-race test-race-lab check bench scale compare soak churn chaos oracle golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -167,22 +167,14 @@ demo-down: build ## remove what `make demo` left up
 setup-tests: # what only tests need
 	@lab/setup.sh tests
 
-# Packages with tests that start an API server. Its first build takes minutes, in which the others are tested. Those that
-# take longest come first.
-WITH_API = hairpin/agent hairpin/lab/demo $(addprefix hairpin/,api/v1 charts controller lab lab/churn lab/scale preflight/pods selftest watch)
-# What `make test` leaves to `make test-long`.
-SKIP = -skip '$(shell lab/long.sh skip)'
-# Random tests repeat the same cases; `make test-long` and `make soak` try others.
+# Packages with the longest tests, which begin first.
+LONGEST = hairpin/agent hairpin/lab/demo hairpin/cni hairpin/controller
+# Random tests repeat the same cases; `make test-long` and `make soak` try others. The tests wait half of the time, so more
+# packages are tested at once than most machines have cores.
 test: export RAPID_SEED = 1
-test: setup-tests image $(BIN)/helm ## tests of every package, on real Open vSwitch, OVN, nft, kernel and API server
-	@$(MAKE) --no-print-directory -k -j 2 test-with-api test-without-api
-
-test-with-api:
+test: setup-tests image $(BIN)/helm check ## tests of every package, on real Open vSwitch, OVN, nft, kernel and API server
 	@$(LAB) kube
-	$(GO) test -timeout 30m -p 3 $(SKIP) $(WITH_API)
-
-test-without-api: check
-	$(GO) test -timeout 30m -p 1 $(SKIP) $(filter-out $(WITH_API),$(shell $(GO) list ./...))
+	$(GO) test -timeout 30m -p 4 -skip '$(shell lab/long.sh skip)' $(LONGEST) $(filter-out $(LONGEST),$(shell $(GO) list ./...))
 	$(GO) test -C lab/kube ./expressions
 
 # Which of how many parts of the long tests.

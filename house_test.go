@@ -554,7 +554,7 @@ func TestLongTests(t *testing.T) {
 		}
 		dir, pattern, _ := strings.Cut(strings.TrimSpace(line), " ")
 		first, _, _ := strings.Cut(pattern, "/")
-		function := "\nfunc " + strings.TrimSuffix(strings.TrimPrefix(first, "^"), "$") + "(t *testing.T) {\n"
+		function := "\nfunc " + strings.TrimSuffix(strings.TrimPrefix(first, "^"), "$") + "(t *testing.T) {"
 		files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 		if err != nil {
 			t.Fatal(err)
