@@ -8,6 +8,7 @@ package applytest
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"strconv"
 	"testing"
@@ -16,7 +17,25 @@ import (
 	"pgregory.net/rapid"
 
 	"hairpin/apply"
+	"hairpin/apply/late"
+	"hairpin/datapath"
 )
+
+// Run runs a pass towards a State, again while it proceeds without the result of a slow program.
+func Run(t testing.TB, pass *apply.Pass, want datapath.State) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; {
+		err := pass.Run(t.Context(), want)
+		var waits *late.Waits
+		switch {
+		case err == nil:
+			return
+		case !errors.As(err, &waits) || time.Now().After(end):
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
 
 // Harness is a system with a Target on it. The system is real, has nothing of Hairpin's at first,
 // and belongs to the test.

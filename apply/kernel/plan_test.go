@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"hairpin/apply"
+	"hairpin/apply/applytest"
 	"hairpin/cluster"
 	"hairpin/datapath/host"
 	"hairpin/plan"
@@ -54,9 +55,7 @@ func TestPlannedStates(t *testing.T) {
 		s.reach(t, s.target(t))
 		pass := apply.NewPass(apply.Targets{Host: s.target(t)})
 		for range 2 {
-			if err := pass.Run(t.Context(), state); err != nil {
-				t.Fatal(err)
-			}
+			applytest.Run(t, pass, state)
 		}
 		if st := pass.Status()[0]; st.Applies != 0 || st.Drift != 0 || !st.InSync {
 			t.Errorf("%s: on an unchanged node, %+v", n.Name, st)

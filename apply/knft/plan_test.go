@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"hairpin/apply"
+	"hairpin/apply/applytest"
 	"hairpin/cluster"
 	"hairpin/datapath/nft"
 	"hairpin/plan"
@@ -28,9 +29,7 @@ func TestPlannedStates(t *testing.T) {
 			first, again := apply.NewPass(apply.Targets{NFT: s.target(t)}),
 				apply.NewPass(apply.Targets{NFT: s.target(t)})
 			for _, pass := range []*apply.Pass{first, again, again} {
-				if err := pass.Run(t.Context(), state); err != nil {
-					t.Fatal(err)
-				}
+				applytest.Run(t, pass, state)
 			}
 			if st := again.Status()[0]; st.Applies != 0 || st.Drift != 0 || !st.InSync {
 				t.Errorf("%s: on an unchanged node, %+v", n.Name, st)
