@@ -174,7 +174,7 @@ LONGEST = hairpin/agent hairpin/lab/demo hairpin/cni hairpin/controller
 test: export RAPID_SEED = 1
 test: setup-tests image $(BIN)/helm check ## tests of every package, on real Open vSwitch, OVN, nft, kernel and API server
 	@$(LAB) kube
-	$(GO) test -timeout 30m -p 4 -skip '$(shell lab/long.sh skip)' $(LONGEST) $(filter-out $(LONGEST),$(shell $(GO) list ./...))
+	$(GO) test -timeout 30m -p 3 -skip '$(shell lab/long.sh skip)' $(LONGEST) $(filter-out $(LONGEST),$(shell $(GO) list ./...))
 	$(GO) test -C lab/kube ./expressions
 
 # Which of how many parts of the long tests.

@@ -192,10 +192,13 @@ func TestControllerLoadBalancers(t *testing.T) {
 	is(balanced, "shared", "172.18.0.5"+has)
 	is(balanced, "mate", "172.18.0.5"+has)
 	first, _, _ := strings.Cut(before, "172.18.0.51")
-	if got := poolStatus(t, c, "edge"); !strings.HasPrefix(got, first) ||
-		!strings.Contains(got, "default/mate,default/shared") {
-		t.Errorf("%s, and it was %s", got, before)
-	}
+	soon(t, 30*time.Second, func() string { // the pool's status is written after those of Services
+		if got := poolStatus(t, c, "edge"); !strings.HasPrefix(got, first) ||
+			!strings.Contains(got, "default/mate,default/shared") {
+			return got + ", and it was " + before
+		}
+		return ""
+	})
 
 	// A node that leaves gives its addresses away; an address without a node has a reason.
 	_, err := c.CoreV1().Nodes().Patch(t.Context(), "a", types.MergePatchType,
