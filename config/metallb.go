@@ -234,7 +234,7 @@ func (p *MetalLB) pool(x *metalPool) (*object, error) {
 		announced = true
 		nodes, allNodes = append(nodes, a.Spec.NodeSelectors...), allNodes || len(a.Spec.NodeSelectors) == 0
 		if len(a.Spec.Interfaces) > 0 {
-			o.note("interfaces of L2Advertisement/%s: the link whose network has the address announces it",
+			o.note("interfaces of L2Advertisement/%s: the link that has the address in its network announces it",
 				a.Metadata.Name)
 		}
 	}

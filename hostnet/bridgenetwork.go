@@ -285,10 +285,7 @@ func (sc *Scanner) writeRecord(ctx context.Context) error {
 	text := record.String()
 	ctx, cancel := context.WithTimeout(ctx, rowTime)
 	defer cancel()
-	_, err := sc.ovs.Transact(ctx, ovsdb.Mutate("Bridge",
-		ovsdb.DeleteFrom("external_ids", []string{keyNetwork}),
-		ovsdb.InsertInto("external_ids", map[string]string{keyNetwork: text})).Row(bridge.UUID))
-	if err != nil {
+	if err := setExternalID(ctx, sc.ovs, bridge, keyNetwork, text); err != nil {
 		return fmt.Errorf("record the network of %s: %w", name, err)
 	}
 	n.written, n.writtenText, n.writtenAt = *record, text, time.Now()

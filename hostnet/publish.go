@@ -134,11 +134,15 @@ func (p *Publisher) recordGateway(ctx context.Context, g cluster.Gateway) error 
 	}
 	ctx, cancel := context.WithTimeout(ctx, rowTime)
 	defer cancel()
-	_, err := p.ovs.Transact(ctx, ovsdb.Mutate("Bridge",
-		ovsdb.DeleteFrom("external_ids", []string{keyGateway}),
-		ovsdb.InsertInto("external_ids", map[string]string{keyGateway: gateway})).Row(bridge.UUID))
-	if err != nil {
+	if err := setExternalID(ctx, p.ovs, bridge, keyGateway, gateway); err != nil {
 		return fmt.Errorf("record the gateway of %s: %w", bridge.Name, err)
 	}
 	return nil
+}
+
+// setExternalID replaces the value of a key in a bridge's external_ids.
+func setExternalID(ctx context.Context, ovs *ovsdb.Client, b *ovsdb.Bridge, key, value string) error {
+	_, err := ovs.Transact(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("external_ids", []string{key}),
+		ovsdb.InsertInto("external_ids", map[string]string{key: value})).Row(b.UUID))
+	return err
 }

@@ -268,7 +268,8 @@ func TestEntryNoAgent(t *testing.T) {
 	_, n := node(t)
 	ovs := start(t, n, "one", "ovs")
 	bridge(t, n)
-	sh(t, n, `ovs-vsctl set Open_vSwitch . other_config:flow-restore-wait=true -- set Bridge br-ex external_ids:hairpin-uplink=eth0
+	sh(t, n, `ovs-vsctl set Open_vSwitch . other_config:flow-restore-wait=true
+		ovs-vsctl set Bridge br-ex external_ids:hairpin-uplink=eth0
 		ip link add router type veth peer name patch
 		sysctl -qw net.ipv6.conf.patch.disable_ipv6=1; ip link set router up; ip link set patch up
 		ovs-vsctl add-port br-ex patch`)
@@ -294,7 +295,8 @@ func TestEntryNoAgent(t *testing.T) {
 	if wait := sh(t, n, "ovs-vsctl get Open_vSwitch . other_config"); strings.Contains(wait, "flow-restore-wait") {
 		t.Errorf("the database has %s", wait)
 	}
-	if flows := sh(t, n, fmt.Sprintf("ovs-ofctl dump-flows br-ex cookie=%#x/-1", claims.Cookie)); strings.Count(flows, "cookie=") != 3 {
+	flows := sh(t, n, fmt.Sprintf("ovs-ofctl dump-flows br-ex cookie=%#x/-1", claims.Cookie))
+	if strings.Count(flows, "cookie=") != 3 {
 		t.Errorf("an agent replaces the flows that have its cookie, these are: %s", flows)
 	}
 	if after := received(); after != before {

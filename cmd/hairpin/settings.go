@@ -35,9 +35,10 @@ func (s *settings) addFor(c *cobra.Command, shown ...string) {
 	annotate(c, noteOptions, otherOptions)
 }
 
-// run returns the RunE of a command whose f needs the configuration.
-func (s *settings) run(f func(c *cobra.Command, conf config.Config, args []string) error) func(*cobra.Command,
-	[]string) error {
+// run returns a RunE that loads the configuration and calls f with it.
+func (s *settings) run(
+	f func(c *cobra.Command, conf config.Config, args []string) error,
+) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		conf, err := s.load(c)
 		if err != nil {

@@ -291,7 +291,7 @@ func (w *world) try(ctx context.Context, r Result) Result {
 	}
 	by := map[string]bool{}
 	for range n {
-		// A lost datagram is never sent again; a late one must not pass for it on a busy machine.
+		// A lost datagram is never sent again. A late one on a busy machine must not count as lost.
 		a := lab.Get(ctx, from.place,
 			probe.Request{Protocol: protocol, To: to, Timeout: longer(10*time.Second, w.slow)})
 		r.Millis = max(r.Millis, a.Millis)

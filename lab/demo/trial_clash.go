@@ -150,11 +150,7 @@ func (w *world) clash(ctx context.Context, x clash, protocol string, f family, p
 	}
 	for i, conn := range conns {
 		message := fmt.Appendf(nil, "member %d of %d", i, len(conns))
-		err := w.echo(conn, message)
-		for n := 1; n < 3 && err != nil && protocol == "udp"; n++ {
-			err = w.echo(conn, message)
-		}
-		if err != nil {
+		if err := repeated(protocol, func() error { return w.echo(conn, message) }); err != nil {
 			return "", fmt.Errorf("member %d, later: %w", i, err)
 		}
 	}
@@ -210,12 +206,19 @@ func (w *world) greeting(conn net.Conn, protocol string) (g probe.Greeting, err 
 func (w *world) greetingTo(conn net.Conn, length int) (g probe.Greeting, err error) {
 	question := append([]byte("get"), make([]byte, length-len("get"))...)
 	var line []byte
-	for range 3 {
-		if line, err = w.once(conn, question); err == nil {
-			return g, json.Unmarshal(bytes.TrimSpace(line), &g)
-		}
+	err = repeated("udp", func() (err error) { line, err = w.once(conn, question); return err })
+	if err != nil {
+		return g, err
 	}
-	return g, err
+	return g, json.Unmarshal(bytes.TrimSpace(line), &g)
+}
+
+// repeated calls exchange until it succeeds, with datagrams up to three times.
+func repeated(protocol string, exchange func() error) (err error) {
+	for n := 0; n == 0 || n < 3 && protocol == "udp" && err != nil; n++ {
+		err = exchange()
+	}
+	return err
 }
 
 // echo sends a message and expects it back.
