@@ -66,6 +66,8 @@ func TestErrors(t *testing.T) {
 		{[]string{"status", "--run-dir", nothing},
 			"/agent.sock (is `hairpin node` running?); --all asks every node through the Kubernetes API"},
 		{[]string{"status", "--all"}, "there is no kubeconfig"},
+		{[]string{"status", "--context", "prod"}, `context "prod" does not exist`},
+		{[]string{"preflight", "--context", "prod"}, `context "prod" does not exist`},
 		{[]string{"status", "-o", "xml"}, `"xml" for "-o, --output" flag: is none of text, wide, json, yaml`},
 		{[]string{"explain", "-o", "wide", "a", "b"}, "flag: is none of text, json, yaml, markdown, svg"},
 		{[]string{"preflight", "-o", "wide"}, "flag: is none of text, json, yaml"},

@@ -29,7 +29,7 @@ as kubectl hairpin preflight, it creates a Pod on each node and deletes it again
 			"json\n  hairpin preflight --gateway-mode detached --fix\n" +
 			"  kubectl hairpin preflight --config-file hairpin.conf --image registry.example/net/hairpin:v1",
 		RunE: s.run(func(c *cobra.Command, conf config.Config, _ []string) error {
-			if all || c.Flags().Changed("kubeconfig") {
+			if all || impliesAll(c) {
 				if o.Fix {
 					return errors.New("--fix is for one machine: run hairpin preflight --fix on the node")
 				}
@@ -45,7 +45,7 @@ as kubectl hairpin preflight, it creates a Pod on each node and deletes it again
 	f.StringVar(&o.Root, "root", "/", "path of this machine's root file system, in a container")
 	addOutput(c, &o.Output, preflight.Outputs(), "")
 	f.BoolVarP(&all, "all", "A", false,
-		"check every Linux node of the cluster with a Pod on each (implied by --kubeconfig)")
+		"check every Linux node of the cluster with a Pod on each (implied by --kubeconfig and --context)")
 	s.addContext(c, &nodes.Context)
 	f.StringVarP(&nodes.Namespace, "namespace", "n", pods.DefaultNamespace,
 		"namespace of the Pods; it must admit privileged Pods")

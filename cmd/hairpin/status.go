@@ -20,15 +20,14 @@ func statusCommand() *cobra.Command {
 		Args:    exactArgs(),
 		Example: "  hairpin status\n  kubectl hairpin status --wait",
 		RunE: s.run(func(c *cobra.Command, conf config.Config, _ []string) error {
-			if c.Flags().Changed("kubeconfig") {
-				o.All, o.Kubeconfig = true, conf.Process.Kubeconfig
-			}
+			o.Kubeconfig = conf.Process.Kubeconfig
+			o.All = o.All || impliesAll(c)
 			return inspect.Status(c.Context(), c.OutOrStdout(), conf, o)
 		})}
 	s.addFor(c, "run-dir", "kubeconfig")
 	f := c.Flags()
 	f.BoolVarP(&o.All, "all", "A", false,
-		"ask every node of the cluster, through the API server (implied by --kubeconfig)")
+		"ask every node of the cluster, through the API server (implied by --kubeconfig and --context)")
 	s.addContext(c, &o.Context)
 	s.addNamespace(c, &o.Namespace)
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "maximum time to wait for a node's answer")
