@@ -55,18 +55,3 @@ func collectCommand() *cobra.Command {
 	return annotate(c, noteExit,
 		"0 if the archive is complete, 1 if something could not be collected, 2 after an error")
 }
-
-// askCommand is the command that explain and collect run in the agents' containers.
-func askCommand() *cobra.Command {
-	var s settings
-	c := &cobra.Command{
-		Use:    "ask PATH",
-		Short:  "Print the agent's answer to a path of its socket",
-		Args:   exactArgs("PATH"),
-		Hidden: true,
-		RunE: s.run(func(c *cobra.Command, conf config.Config, args []string) error {
-			return inspect.Ask(c.Context(), c.OutOrStdout(), args[0], conf)
-		})}
-	s.add(c)
-	return c
-}

@@ -129,8 +129,7 @@ func namespaces(all *cluster.Snapshot, _ []string) (names []string) {
 
 // endpointNames are the candidates for --endpoint: those of the Service TO.
 func endpointNames(all *cluster.Snapshot, args []string) (names []string) {
-	const both = 2
-	if len(args) != both {
+	if len(args) != 2 { // FROM and TO
 		return nil
 	}
 	to, _, _ := strings.Cut(strings.TrimPrefix(args[1], "svc/"), ":")

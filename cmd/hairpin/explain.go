@@ -58,9 +58,9 @@ hairpin explain), or by default from this node's agent.`,
 	f.StringVar(&o.Namespace, "agent-namespace", inspect.DefaultNamespace, "namespace of the agents' pods")
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Second,
 		"maximum time to wait for a node's answer, or for a packet from outside")
-	f.BoolVarP(&o.All, "verbose", "v", false,
+	f.BoolVarP(&o.Form.All, "verbose", "v", false,
 		"print all steps, with rules, packets and conntrack entries")
-	f.BoolVar(&o.Costs, "costs", false, "print the number of conntrack passes and datapath lookups")
+	f.BoolVar(&o.Form.Costs, "costs", false, "print the number of conntrack passes and datapath lookups")
 	addOutput(c, &o.Output, ui.ExplainOutputs(), "")
 	c.ValidArgsFunction = clusterNames(&s, &o, ui.Ends)
 	setCompletion(c, "via", clusterNames(&s, &o, nodeNames))

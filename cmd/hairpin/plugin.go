@@ -8,26 +8,26 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// withAll are the commands that the kubectl plugin runs with --all. It is read-only.
+// withAll has the commands that the kubectl plugin runs with --all. No code changes it.
 var withAll = []string{"status", "diff", "explain", "policies", "ui", "collect", "preflight"}
 
 // arguments returns the program's arguments. As the plugin kubectl-hairpin, it adds --all. kubectl
 // runs it as kubectl_complete-hairpin to complete a command line.
 func arguments(args []string) []string {
-	words, at := args[1:], 0 // at is the index of the command
+	words := args[1:]
 	switch strings.TrimSuffix(filepath.Base(args[0]), ".exe") {
 	case "kubectl-hairpin":
-		if len(words) > 0 && strings.HasPrefix(words[0], cobra.ShellCompRequestCmd) {
-			at = 1
-		}
 	case "kubectl_complete-hairpin":
-		words, at = append([]string{cobra.ShellCompRequestCmd}, words...), 1
+		words = append([]string{cobra.ShellCompRequestCmd}, words...)
 	default:
 		return words
 	}
-	// The last word of a completion is not a command yet.
-	if at < len(words)-at && slices.Contains(withAll, words[at]) {
-		return slices.Insert(slices.Clone(words), at+1, "--all")
+	command, end := 0, len(words) // the command is at index command, if that is before end
+	if end > 0 && strings.HasPrefix(words[0], cobra.ShellCompRequestCmd) {
+		command, end = 1, end-1 // the last word is still being typed
+	}
+	if command < end && slices.Contains(withAll, words[command]) {
+		return slices.Insert(slices.Clone(words), command+1, "--all")
 	}
 	return words
 }

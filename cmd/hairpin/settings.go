@@ -64,13 +64,14 @@ func (s *settings) load(c *cobra.Command) (config.Config, error) {
 	return conf, nil
 }
 
-// clusterFlags returns flags and those of the options that manifests do not have.
+// clusterFlags returns the flags that the help of a command shows if it can read manifests: the
+// given ones, and those of options that no manifest has.
 func clusterFlags(flags ...string) []string {
 	return append(flags, "gateway-mode", "cluster-subnets", "service-cidrs")
 }
 
-// changedFlags returns the flags of the command line that describe the cluster. They have no effect
-// if the cluster's agents or its Nodes report the same options.
+// changedFlags returns the flags of the command line that describe the cluster. Package ui rejects
+// them if agents or Nodes report the same options, because then they have no effect.
 func changedFlags(c *cobra.Command) []string {
 	list := append(ui.ReportedFlags(), "cluster-subnets", "service-cidrs")
 	return slices.DeleteFunc(list, func(f string) bool { return !c.Flags().Changed(f) })

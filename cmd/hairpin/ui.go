@@ -26,7 +26,9 @@ installs that.`,
 		Args:    exactArgs(),
 		RunE: s.run(func(c *cobra.Command, conf config.Config, _ []string) error {
 			o.Flags = changedFlags(c)
-			o.EveryNode = o.EveryNode || !o.Secure && c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
+			if !o.Secure || c.Flags().Changed("context") { // --secure always reads the API, also with --kubeconfig
+				o.EveryNode = o.EveryNode || impliesAll(c)
+			}
 			return ui.Serve(c.Context(), c.OutOrStdout(), o, conf)
 		})}
 	s.addFor(c, clusterFlags("run-dir", "kubeconfig")...)
