@@ -16,9 +16,11 @@ import (
 	"hairpin/cluster"
 )
 
-// MetalLB has objects of MetalLB (metallb.io/v1beta1, BGPPeers v1beta2). Convert makes
-// LoadBalancerPools of IPAddressPools and L2Advertisements, BGPAdvertisements of BGPAdvertisements,
-// and FRRConfigurations of BGPPeers.
+// MetalLB converts the objects of MetalLB (metallb.io/v1beta1, BGPPeers v1beta2). Add reads them,
+// and Convert returns objects of Hairpin and frr-k8s:
+//   - a LoadBalancerPool for each IPAddressPool, with the L2Advertisements that select it,
+//   - a BGPAdvertisement of Hairpin for each one of MetalLB,
+//   - an FRRConfiguration for each BGPPeer.
 type MetalLB struct {
 	pools       []metalPool
 	layer2      []metalAdvertisement
@@ -85,31 +87,38 @@ func (p *MetalLB) addObject(doc []byte) (others []string, err error) {
 	if err := yaml.Unmarshal(doc, &o); err != nil {
 		return nil, err
 	}
+	kind := o.Kind
 	switch {
-	case o.Kind == "IPAddressPool":
+	case strings.HasSuffix(kind, "List"):
+		kind = "List"
+	case !strings.HasPrefix(o.APIVersion, "metallb.io/"):
+		kind = "" // Calico has BGPPeers, too, and Hairpin BGPAdvertisements
+	}
+	switch kind {
+	case "IPAddressPool":
 		var x metalPool
 		err = yaml.Unmarshal(doc, &x)
 		p.pools = append(p.pools, x)
-	case o.Kind == "L2Advertisement":
+	case "L2Advertisement":
 		var x metalAdvertisement
 		err = yaml.Unmarshal(doc, &x)
 		p.layer2 = append(p.layer2, x)
-	case o.Kind == "BGPAdvertisement" && strings.HasPrefix(o.APIVersion, "metallb.io/"):
+	case "BGPAdvertisement":
 		x := metalAdvertisement{fields: o.Spec}
 		err = yaml.Unmarshal(doc, &x)
 		p.bgp = append(p.bgp, x)
-	case o.Kind == "BGPPeer":
+	case "BGPPeer":
 		x := metalPeer{fields: o.Spec}
 		err = yaml.Unmarshal(doc, &x)
 		p.peers = append(p.peers, x)
-	case o.Kind == "BFDProfile":
+	case "BFDProfile":
 		profile := frrk8s.Fields{"name": o.Metadata.Name}
 		maps.Copy(profile, o.Spec)
 		if p.bfdProfiles == nil {
 			p.bfdProfiles = map[string]frrk8s.Fields{}
 		}
 		p.bfdProfiles[o.Metadata.Name] = profile
-	case strings.HasSuffix(o.Kind, "List"):
+	case "List":
 		for _, item := range o.Items {
 			text, err := yaml.Marshal(item)
 			if err != nil {
@@ -120,8 +129,10 @@ func (p *MetalLB) addObject(doc []byte) (others []string, err error) {
 				return others, err
 			}
 		}
-	case o.Kind != "":
-		return []string{o.Kind + "/" + o.Metadata.Name}, nil
+	default:
+		if o.Kind != "" { // not an empty document
+			others = []string{o.Kind + "/" + o.Metadata.Name}
+		}
 	}
 	return others, err
 }
@@ -134,18 +145,24 @@ func (p *MetalLB) Convert() (string, error) {
 	var out strings.Builder
 	for i := range p.pools {
 		o, err := p.pool(&p.pools[i])
-		if err := write(&out, o, err); err != nil {
+		if err == nil {
+			err = o.write(&out)
+		}
+		if err != nil {
 			return "", fmt.Errorf("IPAddressPool/%s: %w", p.pools[i].Metadata.Name, err)
 		}
 	}
 	for i := range p.bgp {
 		o, err := p.advertisement(&p.bgp[i])
-		if err := write(&out, o, err); err != nil {
+		if err == nil {
+			err = o.write(&out)
+		}
+		if err != nil {
 			return "", fmt.Errorf("BGPAdvertisement/%s: %w", p.bgp[i].Metadata.Name, err)
 		}
 	}
 	for i := range p.peers {
-		if err := write(&out, p.peer(&p.peers[i]), nil); err != nil {
+		if err := p.peer(&p.peers[i]).write(&out); err != nil {
 			return "", fmt.Errorf("BGPPeer/%s: %w", p.peers[i].Metadata.Name, err)
 		}
 	}
@@ -168,11 +185,8 @@ type objectMeta struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 }
 
-// write adds a document to out, unless the conversion failed with err.
-func write(out *strings.Builder, o *object, err error) error {
-	if err != nil {
-		return err
-	}
+// write adds the object to out as a document, after its notes.
+func (o *object) write(out *strings.Builder) error {
 	text, err := yaml.Marshal(o)
 	fmt.Fprintln(out, "---")
 	for _, n := range o.notes {

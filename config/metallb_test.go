@@ -74,7 +74,7 @@ func TestMetalLB(t *testing.T) {
 	if plain.Name != "plain" || len(plain.Spec.NodeSelector.MatchLabels) > 0 {
 		t.Errorf("plain is %+v", plain)
 	}
-	for _, bad := range []string{"kind: [", "kind: IPAddressPool\nspec: {addresses: 7}\n"} {
+	for _, bad := range []string{"kind: [", "apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nspec: {addresses: 7}\n"} {
 		if _, err := p.Add("b.yaml", []byte(bad)); err == nil ||
 			!strings.HasPrefix(err.Error(), "b.yaml: document 1: ") {
 			t.Errorf("%s: %v", bad, err)
@@ -194,5 +194,21 @@ func TestMetalLBBGP(t *testing.T) {
 	if n := frrk8s.Fields(plain.Spec.BGP.Routers[0].Neighbors[0]); n.Text("dynamicASN") != "external" ||
 		n.Text("interface") != "eth1" || len(plain.Spec.BGP.BFDProfiles) > 0 {
 		t.Errorf("plain is %+v", plain)
+	}
+}
+
+// TestMetalLBOtherGroups: Calico has a kind BGPPeer, too, which `kubectl get bgppeers` may print.
+func TestMetalLBOtherGroups(t *testing.T) {
+	var p config.MetalLB
+	others, err := p.Add("a.yaml", []byte(`apiVersion: projectcalico.org/v3
+kind: BGPPeer
+metadata: {name: tor}
+spec: {peerIP: 192.0.2.1, asNumber: 64512}
+`))
+	if err != nil || strings.Join(others, " ") != "BGPPeer/tor" {
+		t.Error(others, err)
+	}
+	if text, err := p.Convert(); err == nil {
+		t.Errorf("converted to\n%s", text)
 	}
 }
