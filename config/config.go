@@ -62,10 +62,10 @@ func (o Option) Get(c Config) string { return o.get(&c) }
 
 // DefaultConfig returns the defaults of all options.
 func DefaultConfig() Config {
-	shared := cluster.DefaultConfig()
-	shared.Conntrack.Cores, shared.Conntrack.Min = runtime.NumCPU(), 131072 // kube-proxy's minimum
+	ofCluster := cluster.DefaultConfig()
+	ofCluster.Conntrack.Cores, ofCluster.Conntrack.Min = runtime.NumCPU(), 131072 // kube-proxy's minimum
 	return Config{
-		Cluster: shared,
+		Cluster: ofCluster,
 		Process: Process{
 			RunDir:                  "/run/hairpin",
 			OVSRunDir:               "/run/openvswitch",
@@ -346,31 +346,32 @@ func setClusterSubnets(c *Config, v string) error {
 	var list []cluster.ClusterSubnet
 	for _, t := range strings.Split(v, ",") {
 		t = strings.TrimSpace(t)
-		at := strings.LastIndexByte(t, '/')
-		if strings.Count(t, "/") < 2 { // no length of a node's range: the default is OVN-Kubernetes'
-			at = len(t)
+		subnet, length := t, ""
+		if strings.Count(t, "/") > 1 {
+			at := strings.LastIndexByte(t, '/')
+			subnet, length = t[:at], t[at+1:]
 		}
-		p, err := parsePrefix(t[:at])
+		p, err := parsePrefix(subnet)
 		if err != nil {
 			return err
 		}
-		host := 24
+		nodeBits := 24 // OVN-Kubernetes' defaults
 		if p.Addr().Is6() {
-			host = 64
+			nodeBits = 64
 		}
-		if at < len(t) {
-			if host, err = strconv.Atoi(t[at+1:]); err != nil {
-				return fmt.Errorf("%q: %q is not a prefix length", t, t[at+1:])
+		if subnet != t {
+			if nodeBits, err = strconv.Atoi(length); err != nil {
+				return fmt.Errorf("%q: %q is not a prefix length", t, length)
 			}
 		}
-		if host <= p.Bits() || host >= p.Addr().BitLen()-1 {
+		if nodeBits <= p.Bits() || nodeBits >= p.Addr().BitLen()-1 {
 			return fmt.Errorf("%q: a node's range must be smaller than /%d and hold more than two addresses", t,
 				p.Bits())
 		}
 		if err := cluster.CheckRange(p); err != nil {
 			return err
 		}
-		list = append(list, cluster.ClusterSubnet{CIDR: p, HostLength: host})
+		list = append(list, cluster.ClusterSubnet{CIDR: p, HostLength: nodeBits})
 	}
 	c.Cluster.ClusterSubnets = list
 	return nil
@@ -403,6 +404,7 @@ func Load(path string) (Config, error) {
 	if err != nil {
 		return c, fmt.Errorf("read configuration: %w", err)
 	}
+	// With shadows, a key has all its values, so that duplicates can be rejected.
 	file, err := ini.LoadSources(ini.LoadOptions{IgnoreInlineComment: true, AllowShadows: true,
 		AllowDuplicateShadowValues: true}, raw)
 	if err != nil {

@@ -118,24 +118,24 @@ func (c *Conversion) ovn() error {
 	if err != nil {
 		return err
 	}
+	const uplink = "ovsInit.gatewayInterface"
 	mode := c.Config.Cluster.Gateway.Mode
-	for _, path := range []string{"ovsInit.gatewayInterface", "ovsInit.externalGatewayInterface",
-		"ovsInit.disableOVSInit"} {
-		value, has, err := c.text(path)
+	for _, x := range []struct{ path, note string }{
+		{uplink, "mode " + mode + " takes no device into the bridge"},
+		{"ovsInit.externalGatewayInterface", "there is one gateway bridge"},
+		{"ovsInit.disableOVSInit", "Hairpin makes its bridge itself"},
+	} {
+		value, has, err := c.text(x.path)
 		switch {
 		case err != nil:
 			return err
 		case !has:
-		case path == "ovsInit.gatewayInterface" && cluster.ModeNamed(mode).Uplink:
-			if err := c.set(path, "gateway-uplink", value); err != nil {
+		case x.path == uplink && cluster.ModeNamed(mode).Uplink:
+			if err := c.set(uplink, "gateway-uplink", value); err != nil {
 				return err
 			}
-		case path == "ovsInit.disableOVSInit":
-			c.note("%s = %s: Hairpin makes its bridge itself", path, value)
-		case path == "ovsInit.gatewayInterface":
-			c.note("%s = %s: mode %s takes no device into the bridge", path, value, mode)
 		default:
-			c.note("%s = %s: there is one gateway bridge", path, value)
+			c.note("%s = %s: %s", x.path, value, x.note)
 		}
 	}
 	return nil
@@ -205,11 +205,11 @@ func (c *Conversion) ranges(path string, ip6 bool) (list []netip.Prefix, err err
 	if !ok {
 		return nil, fmt.Errorf("%s: %s: is not a list", c.file, path)
 	}
-	for i, one := range all {
-		if m, ok := one.(map[string]any); ok {
-			one = m["cidr"]
+	for i, item := range all {
+		text, _ := item.(string)
+		if m, ok := item.(map[string]any); ok {
+			text, _ = m["cidr"].(string)
 		}
-		text, _ := one.(string)
 		p, err := parsePrefix(text)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s[%d]: %w", c.file, path, i, err)
@@ -219,17 +219,14 @@ func (c *Conversion) ranges(path string, ip6 bool) (list []netip.Prefix, err err
 	return list, nil
 }
 
-// addrAfter returns the first address after a range.
+// addrAfter returns the first address after a range, which is invalid after the last range.
 func addrAfter(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().AsSlice()
-	for bit := p.Bits() - 1; bit >= 0; bit-- { // add one to the prefix as a number
-		b[bit/8] ^= 1 << (7 - bit%8)
-		if b[bit/8]&(1<<(7-bit%8)) != 0 {
-			break
-		}
+	b := p.Addr().AsSlice()
+	for bit := p.Bits(); bit < 8*len(b); bit++ { // to the last address of the range
+		b[bit/8] |= 1 << (7 - bit%8)
 	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
+	last, _ := netip.AddrFromSlice(b)
+	return last.Next()
 }
 
 // keyPrimary is the annotation of a Node with the addresses of OVN-Kubernetes' gateway bridge.
@@ -273,7 +270,7 @@ func (c *Conversion) node(object map[string]any) error {
 // String returns the configuration file. Comments in it report the keys without an option.
 func (c *Conversion) String() string {
 	var b strings.Builder
-	for _, n := range c.notes {
+	for _, n := range c.notes { // a line break in a value would end the comment
 		fmt.Fprintf(&b, "# %s\n", strings.Map(func(r rune) rune {
 			if r < ' ' {
 				return '?'

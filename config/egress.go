@@ -16,7 +16,8 @@ type EgressProbing struct {
 	Cert, Key, CA string        // egressip-node-healthcheck-cert, …-key, …-ca: files; empty = without TLS
 }
 
-// minProbeInterval is the shortest interval between probes of a node.
+// minProbeInterval is the minimum of egressip-reachability-interval. ProbeInterval may return half
+// of it.
 const minProbeInterval = 100 * time.Millisecond
 
 // egressOptions returns the options of EgressIPs.
@@ -29,8 +30,8 @@ func egressOptions() []Option {
 				"them to detect the failure; 0 = all nodes count as reachable",
 			func(c *Config, v string) error {
 				n, err := strconv.ParseFloat(v, 64)
-				if err != nil || n != 0 && n < 0.2 || !(n <= 3600) {
-					return fmt.Errorf("%q is not a number of seconds from 0.2 to 3600, such as 1 or 0.3, and not 0", v)
+				if err != nil || n != 0 && n < 0.2 || n > 3600 || math.IsNaN(n) {
+					return fmt.Errorf("%q is not a number of seconds such as 1 or 0.3, from 0.2 to 3600, or 0", v)
 				}
 				of(c).Timeout = time.Duration(math.Round(n*1000)) * time.Millisecond
 				return nil
