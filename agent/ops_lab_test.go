@@ -335,7 +335,7 @@ func (o *operated) apiAway(t *testing.T) {
 		p.answers("API away", path, 10256, http.StatusOK)
 	}
 	out, err := p.node.Exec(ctx, "hairpin", "status", "--config-file="+settings)
-	if err == nil || !strings.Contains(out, "away") {
+	if err == nil || !strings.Contains(out, "unreachable") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	t.Log("\n" + out)

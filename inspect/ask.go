@@ -29,7 +29,7 @@ func FromAgent(ctx context.Context, c config.Config, path string) ([]byte, error
 	client.Timeout = 30 * time.Second
 	method := http.MethodGet
 	if strings.HasPrefix(path, "/send") || strings.HasPrefix(path, "/watch") {
-		method = http.MethodPost // these change state
+		method = http.MethodPost // these change state: the agent accepts no GET
 	}
 	q, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, nil)
 	if err != nil {

@@ -23,12 +23,10 @@ import (
 	"hairpin/report"
 )
 
-// CollectOptions select the agents and the connection to them.
+// CollectOptions select the agents.
 type CollectOptions struct {
-	EveryNode bool // through the API server, instead of this node's agent
-	Context   string
-	Namespace string
-	Timeout   time.Duration
+	All bool // every node of the cluster, instead of this one
+	ClusterOptions
 }
 
 // member is a file of the archive.
@@ -37,16 +35,17 @@ type member struct {
 	body []byte
 }
 
-// missing is something that an archive lacks.
+// missing is a file of a node that is not in the archive, or not complete.
 type missing struct {
-	node, name string // name: of the file; empty if err names what is missing
+	node, file string // file: empty if err names it
 	err        error
 }
 
-// Limits of a log: only its end is taken.
+// Limits of a log: only its end is in the archive.
 const (
-	maxLog      = 2 << 20 // bytes
-	maxLogLines = 20000
+	maxLog      = 2 << 20 // of a daemon, in bytes
+	maxPodLog   = 8 << 20 // of a container, in bytes
+	maxPodLines = 20000
 )
 
 // Limits of a node's archive.
@@ -81,49 +80,49 @@ func kernelFiles() []string {
 // errw, too, and returns report.ErrProblems after it has written the archive.
 func Collect(ctx context.Context, w io.Writer, errw io.Writer, c config.Config, o CollectOptions) error {
 	var list []member
-	var lacks []missing
-	if o.EveryNode {
-		e, err := NewEveryNode(StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context,
-			Namespace: o.Namespace, Timeout: o.Timeout})
+	var incomplete []missing
+	if o.All {
+		a, err := Connect(o.ClusterOptions)
 		if err != nil {
 			return err
 		}
-		if list, lacks, err = e.collect(ctx, errw); err != nil {
+		if list, incomplete, err = a.collect(ctx, errw); err != nil {
 			return err
 		}
 	} else {
-		list, lacks = collectNode(ctx, c)
+		list, incomplete = collectNode(ctx, c)
 	}
 	if err := archive(w, list); err != nil {
 		return err
 	}
-	printMissing(errw, lacks)
-	if len(lacks) > 0 {
+	printMissing(errw, incomplete)
+	if len(incomplete) > 0 {
 		return report.ErrProblems
 	}
 	return nil
 }
 
 // printMissing writes a line for each node and reason.
-func printMissing(w io.Writer, lacks []missing) {
-	var g groups
-	for _, m := range lacks {
-		g.add(m.node+"\x00"+m.err.Error(), m.name)
+func printMissing(w io.Writer, list []missing) {
+	type key struct{ node, reason string }
+	var files groups[key]
+	for _, m := range list {
+		files.add(key{m.node, m.err.Error()}, m.file)
 	}
-	for _, key := range g.texts {
-		node, why, _ := strings.Cut(key, "\x00")
-		if names := g.nodes[key]; names[0] != "" {
-			fmt.Fprintf(w, "%s: could not get %s: %s\n", node, firstAndCount(names), why)
+	for _, k := range files.keys {
+		if names := files.names[k]; names[0] != "" {
+			fmt.Fprintf(w, "%s: could not get %s: %s\n", k.node, firstAndCount(names), k.reason)
 			continue
 		}
-		for line := range strings.Lines(why) {
-			fmt.Fprintf(w, "%s: %s\n", node, strings.TrimPrefix(strings.TrimSuffix(line, "\n"), node+": "))
+		// The reason is the standard error of the node's command: lines that begin with its name.
+		for line := range strings.Lines(k.reason) {
+			fmt.Fprintf(w, "%s: %s\n", k.node, strings.TrimPrefix(strings.TrimSuffix(line, "\n"), k.node+": "))
 		}
 	}
 }
 
 // collectNode collects the files of this node. The kernel's files may be absent.
-func collectNode(ctx context.Context, c config.Config) (list []member, lacks []missing) {
+func collectNode(ctx context.Context, c config.Config) (list []member, incomplete []missing) {
 	node := c.Process.Node
 	if node == "" {
 		node, _ = os.Hostname() // without a name, the error still has the reason
@@ -133,7 +132,7 @@ func collectNode(ctx context.Context, c config.Config) (list []member, lacks []m
 		body, err := FromAgent(ctx, c, x.path)
 		list = append(list, fileOrError(x.name, body, err))
 		if err != nil {
-			lacks = append(lacks, missing{node, x.name, err})
+			incomplete = append(incomplete, missing{node, x.name, err})
 		}
 	}
 	for _, name := range kernelFiles() {
@@ -147,11 +146,11 @@ func collectNode(ctx context.Context, c config.Config) (list []member, lacks []m
 			body, err := readTail(name)
 			list = append(list, fileOrError(slashpath.Join("logs", filepath.Base(name)), body, err))
 			if err != nil {
-				lacks = append(lacks, missing{node, name, err})
+				incomplete = append(incomplete, missing{node, name, err})
 			}
 		}
 	}
-	return list, lacks
+	return list, incomplete
 }
 
 // fileOrError returns a file of the archive: its content, and the error of reading it, if any.
@@ -178,77 +177,97 @@ func readTail(name string) ([]byte, error) {
 }
 
 // collect requests the archive of every node's agent, and the logs of the pods.
-func (e *everyNode) collect(ctx context.Context, errw io.Writer) ([]member, []missing, error) {
-	nodes, err := e.Client.Nodes().List(ctx, metav1.ListOptions{})
+func (a *Agents) collect(ctx context.Context, errw io.Writer) (list []member, incomplete []missing, err error) {
+	listing, cancel := context.WithTimeout(ctx, a.options.Timeout)
+	defer cancel()
+	nodes, err := a.Client.Nodes().List(listing, metav1.ListOptions{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list nodes: %w", err)
 	}
-	pods, err := e.Client.Pods(e.options.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
+	pods, err := a.Client.Pods(a.options.Namespace).List(listing, metav1.ListOptions{LabelSelector: agentSelector})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list the agents' pods: %w", err)
 	}
-	all, lack := make([][]member, len(pods.Items)), make([][]missing, len(pods.Items), len(pods.Items)+1)
+	files, errs := make([][]member, len(pods.Items)), make([][]missing, len(pods.Items))
 	var g errgroup.Group
 	g.SetLimit(10)
 	for i := range pods.Items {
 		g.Go(func() error {
-			all[i], lack[i] = e.collectPod(ctx, errw, &pods.Items[i])
+			files[i], errs[i] = a.collectPod(ctx, errw, &pods.Items[i])
 			return nil
 		})
 	}
-	_ = g.Wait() // lack has the errors
-	var without []missing
+	_ = g.Wait() // errs has the errors
+	incomplete = slices.Concat(errs...)
 	for _, n := range nodes.Items {
 		if !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == n.Name }) {
-			without = append(without, missing{n.Name, "",
-				errors.New("no agent's pod in namespace " + e.options.Namespace)})
+			incomplete = append(incomplete, missing{n.Name, "",
+				errors.New("no agent's pod in namespace " + a.options.Namespace)})
 		}
 	}
-	return slices.Concat(all...), slices.Concat(append(lack, without)...), nil
+	return slices.Concat(files...), incomplete, nil
 }
 
-func (e *everyNode) collectPod(ctx context.Context, errw io.Writer, pod *corev1.Pod) (list []member,
-	lacks []missing) {
+// collectPod requests the archive of a node's agent, and the logs of its pod. If the agent's
+// command could not get everything, it fails and prints an archive.
+func (a *Agents) collectPod(ctx context.Context, errw io.Writer, pod *corev1.Pod) (list []member,
+	incomplete []missing) {
 	node := pod.Spec.NodeName
 	fmt.Fprintf(errw, "%s: %s\n", node, pod.Name)
-	out, err := e.exec(ctx, pod, maxArchive, "hairpin", "collect", "--file=-")
-	list, bad := unpack(out, maxUnpacked) // also of a command that could not get everything
+	out, err := a.exec(ctx, pod, maxArchive, "hairpin", "collect", "--file=-")
+	list, unpackErr := unpack(out, maxUnpacked)
 	if err == nil {
-		err = bad
+		err = unpackErr
 	}
 	if err != nil {
-		lacks = append(lacks, missing{node, "", err})
+		incomplete = append(incomplete, missing{node, "", err})
 	}
-	if bad != nil {
+	if unpackErr != nil {
 		list = append(list, fileOrError("collect.txt", nil, err))
 	}
 	for _, k := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		text, err := e.log(ctx, pod, k.Name)
+		text, err := a.log(ctx, pod, k.Name)
 		name := slashpath.Join("logs", pod.Name, k.Name+".log")
 		list = append(list, fileOrError(name, text, err))
 		if err != nil {
-			lacks = append(lacks, missing{node, name, err})
+			incomplete = append(incomplete, missing{node, name, err})
 		}
 	}
 	for i := range list {
 		list[i].name = slashpath.Join(node, list[i].name)
 	}
-	return list, lacks
+	return list, incomplete
 }
 
 // log returns the end of a container's log.
-func (e *everyNode) log(ctx context.Context, pod *corev1.Pod, container string) ([]byte, error) {
-	lines := int64(maxLogLines)
-	r, err := e.Client.Log(pod, &corev1.PodLogOptions{Container: container, TailLines: &lines}).Stream(ctx)
+func (a *Agents) log(ctx context.Context, pod *corev1.Pod, container string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.options.Timeout)
+	defer cancel()
+	lines := int64(maxPodLines)
+	r, err := a.Client.Log(pod, &corev1.PodLogOptions{Container: container, TailLines: &lines}).Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = r.Close() }() // only read
-	text, err := io.ReadAll(io.LimitReader(r, 4*maxLog+1))
-	if err == nil && len(text) > 4*maxLog {
-		text, err = text[:4*maxLog], errTooLong
+	return tail(r, maxPodLog)
+}
+
+// tail returns the last bytes of r, at most limit. It has at most twice as many in memory.
+func tail(r io.Reader, limit int) ([]byte, error) {
+	var earlier, last bytes.Buffer
+	for {
+		_, err := io.CopyN(&last, r, int64(limit))
+		if err == nil {
+			earlier, last = last, earlier
+			last.Reset()
+			continue
+		}
+		text := append(earlier.Bytes(), last.Bytes()...)
+		if err == io.EOF {
+			err = nil
+		}
+		return text[max(0, len(text)-limit):], err
 	}
-	return text, err
 }
 
 // archive writes the members without secrets and without terminal control characters.
@@ -280,9 +299,10 @@ func unpack(text []byte, limit int64) ([]member, error) {
 	if err != nil {
 		return nil, fmt.Errorf("archive of the node: %w", err)
 	}
+	// The limit of the whole includes headers and padding.
+	r := tar.NewReader(io.LimitReader(z, 2*limit+maxMembers*4096))
 	var list []member
-	left := limit
-	for r := tar.NewReader(io.LimitReader(z, 2*limit+maxMembers<<12)); ; { // headers and padding, too
+	for left := limit; ; {
 		h, err := r.Next()
 		if err == io.EOF {
 			return list, nil

@@ -17,9 +17,11 @@ import (
 
 // DiffOptions select the agents, the lines of their states, and the format of the output.
 type DiffOptions struct {
-	StatusOptions          // without Wait and Brief
-	Systems       []string // some of datapath.Systems; empty = all
-	Object        string   // KIND/NAMESPACE/NAME or KIND/NAME: only what is planned for it; empty = for all
+	All bool // every node of the cluster, instead of this one
+	ClusterOptions
+	Output  string   // one of DiffOutputs
+	Systems []string // some of datapath.Systems; empty = all
+	Object  string   // KIND/NAMESPACE/NAME or KIND/NAME: only what is planned for it; empty = for all
 }
 
 // NodeDiff is the comparison of a node with its desired state, or the error of the request.
@@ -42,24 +44,24 @@ func Diff(ctx context.Context, w io.Writer, c config.Config, o DiffOptions) erro
 	if err != nil {
 		return err
 	}
-	planned := slices.ContainsFunc(list,
-		func(n NodeDiff) bool { return n.Planned || n.Error != "" || len(n.Differences) > 0 })
-	if planned || report.ForPrograms(o.Output) { // --all reads the answer of a node also if nothing is planned there
+	differs := slices.ContainsFunc(list, func(n NodeDiff) bool { return n.Error != "" || len(n.Differences) > 0 })
+	unplanned := !differs && !slices.ContainsFunc(list, func(n NodeDiff) bool { return n.Planned })
+	if !unplanned || report.ForPrograms(o.Output) { // with --all, each node's output is parsed, even if it fails
 		if err := o.print(w, list); err != nil {
 			return fmt.Errorf("print: %w", err)
 		}
 	}
-	if !planned {
-		return o.notPlanned()
-	}
-	if slices.ContainsFunc(list, func(n NodeDiff) bool { return n.Error != "" || len(n.Differences) > 0 }) {
+	switch {
+	case unplanned:
+		return o.errUnplanned()
+	case differs:
 		return report.ErrProblems
 	}
 	return nil
 }
 
-// notPlanned reports options that select nothing.
-func (o *DiffOptions) notPlanned() error {
+// errUnplanned returns the error for options that select nothing.
+func (o *DiffOptions) errUnplanned() error {
 	if o.Object == "" {
 		return fmt.Errorf("--system %s: nothing is planned for it", strings.Join(o.Systems, ","))
 	}
@@ -81,31 +83,30 @@ func (o *DiffOptions) compare(ctx context.Context, c config.Config) ([]NodeDiff,
 		n, err := parseDiff(body)
 		return []NodeDiff{n}, err
 	}
-	e, err := NewEveryNode(o.StatusOptions)
+	a, err := Connect(o.ClusterOptions)
 	if err != nil {
 		return nil, err
 	}
-	limited, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
-	agents, err := e.agents(limited)
+	nodes, err := a.pods(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return askAll(agents, func(a agentPod) NodeDiff {
-		n, err := e.diff(ctx, a, o)
-		if err == nil && n.Node != a.node {
-			err = errWrongNode(n.Node)
+	return askAll(nodes, func(n agentPod) NodeDiff {
+		d, err := a.diff(ctx, n, o)
+		if err == nil && d.Node != n.node {
+			err = errWrongNode(d.Node)
 		}
 		if err != nil {
-			n = NodeDiff{Error: err.Error()}
+			d = NodeDiff{Error: err.Error()}
 		}
-		n.Node = a.node
-		return n
+		d.Node = n.node
+		return d
 	}), nil
 }
 
-// diff runs `hairpin diff` in an agent's container.
-func (e *everyNode) diff(ctx context.Context, a agentPod, o *DiffOptions) (NodeDiff, error) {
+// diff runs `hairpin diff` in an agent's container. The command fails if there are differences, and
+// prints them.
+func (a *Agents) diff(ctx context.Context, n agentPod, o *DiffOptions) (NodeDiff, error) {
 	command := []string{"hairpin", "diff", "--output=json"}
 	for _, s := range o.Systems {
 		command = append(command, "--system="+s)
@@ -113,15 +114,12 @@ func (e *everyNode) diff(ctx context.Context, a agentPod, o *DiffOptions) (NodeD
 	if o.Object != "" {
 		command = append(command, "--object="+o.Object)
 	}
-	out, err := e.execAgent(ctx, a, maxArchive, command...)
-	n, bad := parseDiff(out)
-	if bad == nil {
-		return n, nil // with an error, if there are differences
+	out, err := a.execAgent(ctx, n, maxArchive, command...)
+	d, parseErr := parseDiff(out)
+	if parseErr == nil || err == nil {
+		err = parseErr
 	}
-	if err == nil {
-		err = bad
-	}
-	return n, err
+	return d, err
 }
 
 // parseDiff reads the answer of an agent, which is not trusted, and makes it safe to print.
@@ -152,9 +150,9 @@ func (o *DiffOptions) print(w io.Writer, list []NodeDiff) error {
 	return nil
 }
 
-// print writes the differences of a node, below its name if that is asked for.
-func (n *NodeDiff) print(w io.Writer, named bool) (err error) {
-	before, result := "", "no differences"
+// print writes the differences of a node; if withName, indented below a line with its name.
+func (n *NodeDiff) print(w io.Writer, withName bool) (err error) {
+	indent, result := "", "no differences"
 	switch {
 	case n.Error != "":
 		result = "could not be compared: " + FirstLine(n.Error)
@@ -164,14 +162,14 @@ func (n *NodeDiff) print(w io.Writer, named bool) (err error) {
 		result = "nothing is planned for it"
 	}
 	switch {
-	case named:
-		before = "  "
+	case withName:
+		indent = "  "
 		_, err = fmt.Fprintf(w, "%s: %s\n", n.Node, result)
 	case len(n.Differences) == 0:
 		_, err = fmt.Fprintln(w, result)
 	}
 	for _, d := range n.Differences {
-		if _, err = fmt.Fprintf(w, "%s%s\n", before, d.Line); err != nil {
+		if _, err = fmt.Fprintf(w, "%s%s\n", indent, d.Line); err != nil {
 			return err
 		}
 	}

@@ -43,7 +43,7 @@ node-c  -            could not be compared: no agent's pod
 `},
 	} {
 		var b strings.Builder
-		o := DiffOptions{StatusOptions: StatusOptions{All: c.all, Output: c.output}}
+		o := DiffOptions{All: c.all, Output: c.output}
 		if err := o.print(&b, c.list); err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ node-c  -            could not be compared: no agent's pod
 	for output, parse := range map[string]func([]byte, any) error{"json": json.Unmarshal,
 		"yaml": func(b []byte, v any) error { return yaml.Unmarshal(b, v) }} {
 		var b strings.Builder
-		o := DiffOptions{StatusOptions: StatusOptions{All: true, Output: output}}
+		o := DiffOptions{All: true, Output: output}
 		if err := o.print(&b, list); err != nil {
 			t.Fatal(err)
 		}

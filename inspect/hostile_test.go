@@ -18,6 +18,7 @@ func TestPlainJSON(t *testing.T) {
 	for text, want := range map[string]string{
 		`"a\nb\tc\"d\\e"`: "a\nb\tc\"d\\e", `"\u001b[2J\b\u202e"`: `\u001b[2J\b\u202e`, `"\\u001b"`: `\u001b`,
 		`"\\\u001b"`: `\\u001b`, "\"\u202e\"": `\u202e`,
+		`"a -\u003e b \u0026\u0026 \ud83d\ude00"`: "a -> b && \U0001f600",
 	} {
 		var got string
 		if err := json.Unmarshal(plainJSON([]byte(text)), &got); err != nil || got != want {
@@ -36,7 +37,7 @@ func TestHostileReport(t *testing.T) {
 	}
 	var b bytes.Buffer
 	s := ClusterStatus{Nodes: []NodeStatus{{Node: "a", Report: r}}, Controller: &LeaderStatus{Since: time.Now()}}
-	if err := errors.Join(s.printWide(&b), s.printBrief(&b)); err != nil {
+	if err := errors.Join(s.printText(&b, true), s.printText(&b, false)); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(b.String()) {

@@ -1,13 +1,12 @@
 package inspect
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,36 +14,36 @@ import (
 	"hairpin/report"
 )
 
-// AskPath requests a path from an agent through the API server.
-func (e *everyNode) AskPath(ctx context.Context, node, path string) ([]byte, error) {
-	pods, err := e.Client.Pods(e.options.Namespace).List(ctx,
+// FromNode requests path from the agent of a node, through the API server.
+func (a *Agents) FromNode(ctx context.Context, node, path string) ([]byte, error) {
+	listing, cancel := context.WithTimeout(ctx, a.options.Timeout)
+	defer cancel()
+	pods, err := a.Client.Pods(a.options.Namespace).List(listing,
 		metav1.ListOptions{LabelSelector: agentSelector, FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
 		return nil, fmt.Errorf("list the agents' pods: %w", err)
 	}
-	pod, why := choosePod(pods.Items, node)
-	if pod == nil {
-		return nil, errors.New(why + " in namespace " + e.options.Namespace)
-	}
-	out, err := e.exec(ctx, pod, maxArchive, "hairpin", "ask", path)
+	out, err := a.execAgent(ctx, a.choosePod(pods.Items, node), maxArchive, "hairpin", "ask", path)
 	return plainJSON(out), err
 }
 
-var escaped = regexp.MustCompile(`\\.`)
+var escapeOfJSON = regexp.MustCompile(`\\(u[0-9a-fA-F]{4}|.)`)
 
-// plainJSON is report.Plain for JSON, where escapes can encode terminal control characters. It
-// keeps line ends and tabs.
+// plainJSON makes the strings in a JSON text safe to print: it changes each escape of a terminal
+// control character to its text, as "\u001b" to "\\u001b". It keeps line ends and tabs.
 func plainJSON(text []byte) []byte {
-	return escaped.ReplaceAllFunc([]byte(report.Plain(string(text), "\n\t")), func(e []byte) []byte {
-		if bytes.IndexByte([]byte("bfru"), e[1]) >= 0 {
-			return append([]byte(`\`), e...)
+	return escapeOfJSON.ReplaceAllFunc([]byte(report.Plain(string(text), "\n\t")), func(e []byte) []byte {
+		var character string
+		if json.Unmarshal(slices.Concat([]byte(`"`), e, []byte(`"`)), &character) == nil &&
+			report.Plain(character, "\n\t") == character {
+			return e
 		}
-		return e
+		return append([]byte(`\`), e...)
 	})
 }
 
-// Ask prints the answer of this node's agent for a path. `hairpin explain` and `hairpin collect`
-// run it in the agents' containers.
+// Ask prints the answer of this node's agent for a path. FromNode runs it in the agents'
+// containers.
 func Ask(ctx context.Context, w io.Writer, path string, c config.Config) error {
 	body, err := FromAgent(ctx, c, path)
 	if err != nil {
@@ -57,13 +56,10 @@ func Ask(ctx context.Context, w io.Writer, path string, c config.Config) error {
 }
 
 // AgentReport returns the report of this node's agent.
-func AgentReport(ctx context.Context, c config.Config) (r report.Report, err error) {
+func AgentReport(ctx context.Context, c config.Config) (*report.Report, error) {
 	body, err := FromAgent(ctx, c, "/report")
 	if err != nil {
-		return r, err
+		return nil, err
 	}
-	if err := json.Unmarshal(body, &r); err != nil {
-		return r, fmt.Errorf("answer of the agent: %w", err)
-	}
-	return r, nil
+	return report.Parse(body)
 }

@@ -16,18 +16,17 @@ import (
 // for its main loop.
 const probeTimeout = 5 * time.Second
 
-// Probe requests what ("livez", "readyz", "healthz" or "metrics") from the agent, or the
-// controller, through the socket in the run directory. It prints the answer; a nil error means
-// success. It is for exec probes, where two processes in the host network cannot have the same
-// port.
-func Probe(ctx context.Context, w io.Writer, c config.Config, controller bool, what string) error {
+// Probe prints the answer of the agent, or the controller, to a path of its socket: livez, readyz,
+// healthz or metrics. A nil error means success. Probe is for exec probes: two processes in the
+// host network cannot listen on the same port.
+func Probe(ctx context.Context, w io.Writer, c config.Config, controller bool, path string) error {
 	name := report.AgentSocket
 	if controller {
 		name = report.ControllerSocket
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://hairpin/"+what, nil)
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://hairpin/"+path, nil)
 	if err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}

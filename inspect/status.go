@@ -1,6 +1,7 @@
 // Package inspect has the commands that request data from agents: status, probe, diff and collect.
 // They use the socket of this node's agent (ask.go), or reach the agents of all nodes through the
-// API server (everynode.go).
+// API server (agents.go). Answers of agents are not trusted: they have a maximum size, and are made
+// safe to print.
 package inspect
 
 import (
@@ -16,14 +17,11 @@ import (
 
 // StatusOptions select the agents and the format of the output.
 type StatusOptions struct {
-	All        bool   // every node of the cluster, instead of this one
-	Kubeconfig string // for All; empty = the environment's, as kubectl does
-	Context    string // of the kubeconfig; empty = its current one
-	Namespace  string // of the agents' pods
-	Timeout    time.Duration
-	Output     string        // one of StatusOutputs
-	Wait       time.Duration // how long to wait until every component is healthy
-	Brief      bool          // without the cluster's egress addresses, which are in each node's report
+	All bool // every node of the cluster, instead of this one
+	ClusterOptions
+	Output string        // one of StatusOutputs
+	Wait   time.Duration // how long to wait until every component is healthy
+	Brief  bool          // without the cluster's egress addresses, which are in each node's report
 }
 
 // Pauses between two polls with StatusOptions.Wait.
@@ -68,18 +66,19 @@ func Status(ctx context.Context, w io.Writer, c config.Config, o StatusOptions) 
 	if o.All {
 		pause = clusterPause
 	}
-	end := time.Now().Add(o.Wait)
-	for {
+	for end := time.Now().Add(o.Wait); ; {
 		s, err := read(ctx)
-		if err == nil && s.healthy() || time.Until(end) < pause || ctx.Err() != nil {
-			if err != nil {
-				return err
+		healthy := err == nil && s.healthy()
+		switch {
+		case !healthy && time.Until(end) >= pause && ctx.Err() == nil:
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
 			}
+		case err != nil:
+			return err
+		default:
 			return s.print(w, o)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
 		}
 	}
 }
@@ -98,11 +97,11 @@ func statusReader(c config.Config, o StatusOptions) (func(context.Context) (*Clu
 	if !o.All {
 		return localStatus(c, o.Brief), nil
 	}
-	e, err := NewEveryNode(o)
+	a, err := Connect(o.ClusterOptions)
 	if err != nil {
 		return nil, err
 	}
-	return e.status, nil
+	return func(ctx context.Context) (*ClusterStatus, error) { return a.status(ctx, o.Brief) }, nil
 }
 
 // print prints the status.
@@ -117,12 +116,8 @@ func (s *ClusterStatus) print(w io.Writer, o StatusOptions) error {
 		what = s.Nodes[0].Report
 	}
 	done, err := report.PrintAs(w, o.Output, what)
-	switch {
-	case done:
-	case o.Output == "wide":
-		err = s.printWide(w)
-	default:
-		err = s.printBrief(w)
+	if !done {
+		err = s.printText(w, o.Output == "wide")
 	}
 	switch {
 	case err != nil:

@@ -37,50 +37,46 @@ func TestStatusText(t *testing.T) {
 		{"node-c", "no agent's pod", nil}},
 		Controller: &LeaderStatus{Holder: "host", Since: since}}
 	var b strings.Builder
-	if err := s.printWide(&b); err != nil {
+	if err := s.printText(&b, true); err != nil {
 		t.Fatal(err)
 	}
+	const totals = `3 nodes: 1 ready, 1 without the API, 1 no answer
+controller: host leads since 1m30s
+3 pods, 7 service frontends, 3 NetworkPolicies, 2 ClusterNetworkPolicies, isolated pods: 3
+hairpin v1 v2; Open vSwitch 3.5.0 (userspace datapath), restarts repaired: 1; node-a: load balancers of OVN serve Services (service-engine = ovn)
+`
+	const hints = `hint: node-a and 1 more: TSO is off, so streams are slow; it needs userspaceTSO=true and Open vSwitch newer than 3.5.0
+hint: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known faults (2): docs/reference/compatibility.md
+`
 	want := `
-NODE    PART        STATE        SINCE  READS  APPLIES  WRITTEN  DRIFT REPAIRED  ERRORS  LAST ERROR
+NODE    COMPONENT   STATE        SINCE  READS  APPLIES  WRITTEN  DRIFT REPAIRED  ERRORS  LAST ERROR
 node-a  agent       ready
 node-a  ovn         in sync      1m30s  3      2        40       1               0
 node-a  nft         in sync      1m30s  3      2        40       1               0
 node-b  agent       ready
-node-b  api         away         1m30s                                                   no route
+node-b  api         unreachable  1m30s                                                   no route
 node-b  metrics     closed                                                               127.0.0.1:1: in use
 node-b  ovn         not in sync  1m30s  3      2        40       1               0       refused
 node-c  agent       no answer                                                            no agent's pod
 host    controller  leading      1m30s
-2 of 3 nodes answer, 3 pods, 7 service frontends, 3 NetworkPolicies, 2 ClusterNetworkPolicies, isolated pods: 3, Open vSwitch restarts repaired: 1, hairpin v1 v2
-node-a: packets of clients outside redirected: 12 requests, 11 replies; left to the host: 2 fragments, 1 replies without a route
-node-a: load balancers of OVN serve Services (service-engine = ovn)
-node-a and 1 more: TSO is off, so streams are slow: the chart's userspaceTSO, or Open vSwitch 3.5.0 (docs/reference/performance.md)
-warning: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known faults (docs/reference/compatibility.md):
-  a
-  b
 problem: Service/x: y (on node-b)
-`
+` + totals + `node-a: packets of clients outside redirected: 12 requests, 11 replies; left to the host: 2 fragments, 1 replies without a route
+` + hints + "  a\n  b\n"
 	same(t, want, b.String())
 	b.Reset()
-	if err := s.printBrief(&b); err != nil {
+	if err := s.printText(&b, false); err != nil {
 		t.Fatal(err)
 	}
 	same(t, `
 NODE    COMPONENT  STATE        SINCE  REASON
-node-b  api        away         1m30s  no route
+node-b  api        unreachable  1m30s  no route
 node-b  metrics    closed              127.0.0.1:1: in use
 node-b  ovn        not in sync  1m30s  refused
 node-c  agent      no answer           no agent's pod
 problem: Service/x: y (on node-b)
-3 nodes: 1 ready, 1 without the API, 1 no answer
-controller: host leads since 1m30s
-3 pods, 7 service frontends, 3 NetworkPolicies, 2 ClusterNetworkPolicies, isolated pods: 3
-hairpin v1 v2; Open vSwitch 3.5.0 (userspace datapath), restarts repaired: 1; node-a: load balancers of OVN serve Services (service-engine = ovn)
-hint: node-a and 1 more: TSO is off, so streams are slow; it needs userspaceTSO=true and Open vSwitch newer than 3.5.0
-hint: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known faults (2): docs/reference/compatibility.md
-`, b.String())
+`+totals+hints, b.String())
 	if s.withoutProblems() || !(&ClusterStatus{Nodes: s.Nodes[:1], Controller: s.Controller}).withoutProblems() {
-		t.Error("who is well?")
+		t.Error("which nodes are without problems?")
 	}
 	for i, spoil := range []func(*report.Report){
 		func(r *report.Report) { r.Ready = false }, func(r *report.Report) { r.Degraded = "x" },
@@ -91,7 +87,7 @@ hint: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known fault
 		r := *good
 		spoil(&r)
 		if r.Healthy() {
-			t.Errorf("%d is well", i)
+			t.Errorf("%d is healthy", i)
 		}
 	}
 	r := *good
@@ -138,7 +134,7 @@ func TestStatusScreen(t *testing.T) {
 			report.Egress{EgressIP: fmt.Sprint("e-", i), Address: fmt.Sprint("192.0.2.", i), Node: "node-1"})
 	}
 	var b strings.Builder
-	if err := s.printBrief(&b); err != nil || !s.withoutProblems() {
+	if err := s.printText(&b, false); err != nil || !s.withoutProblems() {
 		t.Fatal(err, s.withoutProblems())
 	}
 	same(t, `
@@ -157,7 +153,7 @@ hairpin v1; Open vSwitch 3.6.0 (kernel datapath)
 		s.Nodes[0].Report.Egress[i].Why = "it does not answer"
 	}
 	b.Reset()
-	if err := s.printBrief(&b); err != nil || s.withoutProblems() {
+	if err := s.printText(&b, false); err != nil || s.withoutProblems() {
 		t.Fatal(err, s.withoutProblems())
 	}
 	for _, want := range []string{"\nand 480 more: see status -o wide\n",
@@ -184,14 +180,16 @@ func TestChoosePod(t *testing.T) {
 	}
 	pods := []corev1.Pod{pod("old", "a", 2*time.Hour, true), pod("new", "a", time.Hour, true),
 		pod("newest", "a", 0, false), pod("starts", "b", 0, false)}
-	for node, want := range map[string]string{"a": "new", "b": "pod starts: container agent does not run",
-		"c": "no agent's pod"} {
-		p, why := choosePod(pods, node)
-		if p != nil {
-			why = p.Name
+	a := &Agents{options: ClusterOptions{Namespace: "x"}}
+	for node, want := range map[string]string{"a": "new",
+		"b": "pod starts: container agent does not run in namespace x", "c": "no agent's pod in namespace x"} {
+		n := a.choosePod(pods, node)
+		got := fmt.Sprint(n.missing)
+		if n.pod != nil {
+			got = n.pod.Name
 		}
-		if why != want {
-			t.Errorf("%s: %q, not %q", node, why, want)
+		if got != want || (n.pod == nil) == (n.missing == nil) {
+			t.Errorf("%s: %q, not %q", node, got, want)
 		}
 	}
 }

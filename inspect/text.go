@@ -1,8 +1,6 @@
 package inspect
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -14,117 +12,172 @@ import (
 	"hairpin/report"
 )
 
-// printWide writes a table with a line per component and node, and below it the data that is not in
-// a column.
-func (s *ClusterStatus) printWide(w io.Writer) error {
-	now := time.Now()
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "NODE\tPART\tSTATE\tSINCE\tREADS\tAPPLIES\tWRITTEN\tDRIFT REPAIRED\tERRORS\tLAST ERROR\n")
-	for _, n := range s.Nodes {
-		for _, r := range n.rows() {
-			p := n.part(r.part)
-			if p == nil {
-				line(t, r.node, r.part, r.state, ago(now, r.since), r.err)
-				continue
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", r.node, r.part, r.state, ago(now, r.since),
-				p.Reads, p.Applies, p.Written, p.Drift, p.Errors, FirstLine(r.err))
+// Limits of the lists in the output text of a cluster that is not healthy.
+const (
+	maxRows   = 20 // states of components, problems, egress addresses with a reason
+	maxEgress = 10 // all egress addresses are listed up to this number
+)
+
+// printText writes what is not healthy, then lines of totals, versions and hints. Its length does
+// not depend on the number of healthy nodes. If wide, it writes every component, problem and egress
+// address instead, the counters of eBPF programs, and the known faults of Open vSwitch.
+func (s *ClusterStatus) printText(w io.Writer, wide bool) error {
+	now, egress, problems := time.Now(), s.egress(), maxRows
+	listed := egress
+	if wide {
+		problems = math.MaxInt
+		if err := s.printComponents(w, now); err != nil {
+			return err
+		}
+	} else {
+		if len(egress) > maxEgress {
+			listed = slices.DeleteFunc(slices.Clone(egress), func(e report.Egress) bool { return e.Why == "" })
+			listed = listed[:min(len(listed), maxRows)]
+		}
+		if err := s.printUnhealthy(w, now); err != nil {
+			return err
 		}
 	}
-	if s.Controller != nil {
-		r := s.Controller.row()
-		line(t, r.node, r.part, r.state, ago(now, r.since), r.err)
-	}
-	if err := t.Flush(); err != nil {
+	t := s.totals()
+	if err := s.printProblems(w, t.answers, problems); err != nil {
 		return err
 	}
-	if err := printEgress(w, s.egress()); err != nil {
+	if err := printEgress(w, listed); err != nil {
 		return err
 	}
-	return s.printRest(w)
-}
-
-// line writes a row without counters.
-func line(w io.Writer, node, part, state, since, err string) {
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t\t\t\t\t\t%s\n", node, part, state, since, FirstLine(err))
-}
-
-// ago returns the time since t, rounded to a second.
-func ago(now, t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return max(0, now.Sub(t)).Round(time.Second).String()
-}
-
-// row is the state of a component of a node. A node that does not answer has the component agent.
-type row struct {
-	node, part, state string
-	since             time.Time
-	err               string
-	bad               bool
-}
-
-// rows returns the states of a node: its agent, what the agent cannot reach, and its components.
-func (n *NodeStatus) rows() []row {
-	r := n.Report
-	if r == nil {
-		return []row{{node: n.Node, part: "agent", state: "no answer", err: n.Error, bad: true}}
-	}
-	agent := row{node: r.Node, part: "agent", state: "ready", err: r.Reason, bad: true}
-	switch {
-	case !r.Ready:
-		agent.state = "not ready"
-	case r.Degraded != "":
-		agent.state, agent.err = "neglected", r.Degraded
-	case r.Leaving:
-		agent.state, agent.err = "leaving", "the Node is being deleted, or about to be"
-	default:
-		agent.bad = false
-	}
-	list := []row{agent}
-	if r.API != nil && r.API.Unreachable {
-		list = append(list, row{r.Node, "api", "away", r.API.Since, r.API.Error, true})
-	}
-	for _, d := range r.Listeners {
-		if d.Error != "" {
-			list = append(list, row{node: r.Node, part: d.For, state: "closed", err: d.Address + ": " + d.Error,
-				bad: true})
+	lines := s.nodesLines(now)
+	if t.answers > 0 {
+		lines = append(lines, t.objects())
+		if len(egress) > 0 {
+			lines = append(lines, countEgress(egress, wide))
 		}
+		lines = append(lines, s.versionLine(&t))
 	}
-	for _, p := range r.Parts {
-		if p.InSync {
-			list = append(list, row{r.Node, p.System, "in sync", p.Since, p.Error, false})
-		} else {
-			list = append(list, row{r.Node, p.System, "not in sync", p.Since, p.Error, true})
-		}
+	if wide {
+		lines = append(lines, s.redirected()...)
 	}
-	return list
-}
-
-// part returns a component with its counters, or nil.
-func (n *NodeStatus) part(system string) *report.Part {
-	if n.Report != nil {
-		for i := range n.Report.Parts {
-			if n.Report.Parts[i].System == system {
-				return &n.Report.Parts[i]
-			}
+	for _, l := range append(lines, s.hints(wide)...) {
+		if _, err := fmt.Fprintln(w, l); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (l *LeaderStatus) row() row {
-	r := row{cmp.Or(l.Holder, "-"), "controller", "leading", l.Since, l.Error, l.Error != ""}
-	if r.bad {
-		r.state = "no leader"
+// printComponents writes a table with a line per component and node.
+func (s *ClusterStatus) printComponents(w io.Writer, now time.Time) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "NODE\tCOMPONENT\tSTATE\tSINCE\tREADS\tAPPLIES\tWRITTEN\tDRIFT REPAIRED\tERRORS\tLAST ERROR\n")
+	line := func(r row, p *report.Part) {
+		counters := "\t\t\t\t"
+		if p != nil {
+			counters = fmt.Sprintf("%d\t%d\t%d\t%d\t%d", p.Reads, p.Applies, p.Written, p.Drift, p.Errors)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", r.node, r.component, r.state, ago(now, r.since), counters,
+			FirstLine(r.reason))
 	}
-	return r
+	for _, n := range s.Nodes {
+		for _, r := range n.rows() {
+			line(r, n.part(r.component))
+		}
+	}
+	if s.Controller != nil {
+		line(s.Controller.row(), nil)
+	}
+	return t.Flush()
+}
+
+// printUnhealthy writes a table of the components that are not healthy. A line stands for all nodes
+// with the same component, state and reason; its time is the longest.
+func (s *ClusterStatus) printUnhealthy(w io.Writer, now time.Time) error {
+	type key struct{ component, state, reason string }
+	var g groups[key]
+	since := map[key]time.Time{}
+	add := func(r row) {
+		if r.healthy {
+			return
+		}
+		k := key{r.component, r.state, FirstLine(r.reason)}
+		g.add(k, r.node)
+		if old, ok := since[k]; !ok || r.since.Before(old) {
+			since[k] = r.since
+		}
+	}
+	for _, n := range s.Nodes {
+		for _, r := range n.rows() {
+			add(r)
+		}
+	}
+	if s.Controller != nil {
+		add(s.Controller.row())
+	}
+	if len(g.keys) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "NODE\tCOMPONENT\tSTATE\tSINCE\tREASON\n")
+	for i, k := range g.keys {
+		if i == maxRows {
+			fmt.Fprintf(t, "and %d more: see status -o wide\n", len(g.keys)-maxRows)
+			break
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", firstAndCount(g.names[k]), k.component, k.state, ago(now, since[k]),
+			k.reason)
+	}
+	return t.Flush()
+}
+
+// printProblems writes each problem with the nodes that have it, but at most limit of them.
+func (s *ClusterStatus) printProblems(w io.Writer, answers, limit int) (err error) {
+	var g groups[string]
+	for _, n := range s.Nodes {
+		if n.Report == nil {
+			continue
+		}
+		for _, p := range n.Report.Problems {
+			g.add(p, n.Node)
+		}
+	}
+	for i, p := range g.keys {
+		if i == limit {
+			_, err = fmt.Fprintf(w, "and %d more problems: see status -o wide\n", len(g.keys)-limit)
+			break
+		}
+		where := ""
+		if s.Controller != nil && len(g.names[p]) < answers {
+			where = fmt.Sprintf(" (on %s)", firstAndCount(g.names[p]))
+		}
+		_, err = fmt.Fprintf(w, "problem: %s%s\n", p, where)
+	}
+	return err
+}
+
+// nodesLines counts the nodes by state, and names the controller that leads.
+func (s *ClusterStatus) nodesLines(now time.Time) []string {
+	if s.Controller == nil { // one node
+		n := s.Nodes[0]
+		return []string{fmt.Sprintf("%s: %s, %d components", n.Node, n.State(), len(n.Report.Parts))}
+	}
+	var states groups[string]
+	for _, n := range s.Nodes {
+		states.add(n.State(), n.Node)
+	}
+	slices.SortStableFunc(states.keys, func(a, b string) int { return len(states.names[b]) - len(states.names[a]) })
+	var counts []string
+	for _, state := range states.keys {
+		counts = append(counts, fmt.Sprintf("%d %s", len(states.names[state]), state))
+	}
+	lines := []string{fmt.Sprintf("%s: %s", report.Counted(len(s.Nodes), "node"), strings.Join(counts, ", "))}
+	if s.Controller.Error == "" {
+		lines = append(lines, fmt.Sprintf("controller: %s leads since %s", s.Controller.Holder,
+			ago(now, s.Controller.Since)))
+	}
+	return lines
 }
 
 // totals are sums over the nodes that answer.
 type totals struct {
-	answers                                         int
+	answers                                         int // number of these nodes
 	pods, services, policies, clusterwide, isolated int
 	restarts                                        uint64
 	versions                                        []string
@@ -163,142 +216,97 @@ func (t *totals) objects() string {
 	return text
 }
 
-// printRest writes a line of totals, and each problem with the nodes that have it.
-func (s *ClusterStatus) printRest(w io.Writer) error {
-	t := s.totals()
-	if s.Controller != nil {
-		fmt.Fprintf(w, "%d of %d nodes answer", t.answers, len(s.Nodes))
-		if t.answers > 0 {
-			fmt.Fprint(w, ", ")
+func countEgress(list []report.Egress, wide bool) string {
+	assigned, open := 0, 0
+	for _, e := range list {
+		if e.Node != "" {
+			assigned++
+		}
+		if e.Why != "" {
+			open++
 		}
 	}
-	if t.answers > 0 {
-		fmt.Fprintf(w, "%s, Open vSwitch restarts repaired: %d, hairpin %s", t.objects(), t.restarts,
-			strings.Join(t.versions, " "))
-	}
-	_, err := fmt.Fprintln(w)
-	for _, n := range s.Nodes {
-		if r := n.Report; r != nil && r.Redirect != nil {
-			_, err = fmt.Fprintf(w,
-				"%s: packets of clients outside redirected: %d requests, %d replies; left to the host: %d "+
-					"fragments, %d replies without a route\n",
-				r.Node, r.Redirect.Requests, r.Redirect.Replies, r.Redirect.Fragments, r.Redirect.NoRoute)
+	text := fmt.Sprintf("egress addresses: %d, %d on a node", len(list), assigned)
+	if open > 0 {
+		text += fmt.Sprintf(", %d with a reason", open)
+		if !wide {
+			text += " in status -o wide"
 		}
 	}
-	if err := errors.Join(err, s.printEngines(w), s.printSwitches(w)); err != nil {
-		return err
-	}
-	return s.printProblems(w, t.answers, math.MaxInt)
+	return text
 }
 
-// groups has texts in order, each with the nodes that have it.
-type groups struct {
-	texts []string
-	nodes map[string][]string
-}
-
-func (g *groups) add(text, node string) {
-	if g.nodes == nil {
-		g.nodes = map[string][]string{}
-	}
-	if len(g.nodes[text]) == 0 {
-		g.texts = append(g.texts, text)
-	}
-	g.nodes[text] = append(g.nodes[text], node)
-}
-
-// printProblems writes each problem with the nodes that have it, but at most limit of them.
-func (s *ClusterStatus) printProblems(w io.Writer, answers, limit int) (err error) {
-	var g groups
+// versionLine lists the versions and engines that are in use.
+func (s *ClusterStatus) versionLine(t *totals) string {
+	var switches groups[string]
+	var ovn []string
 	for _, n := range s.Nodes {
 		if n.Report == nil {
 			continue
 		}
-		for _, p := range n.Report.Problems {
-			g.add(p, n.Report.Node)
+		if n.Report.Switch != nil {
+			switches.add(describeSwitch(n.Report.Switch), n.Node)
+		}
+		if !n.Report.OpenFlow() {
+			ovn = append(ovn, n.Node)
 		}
 	}
-	for i, p := range g.texts {
-		if i == limit {
-			_, err = fmt.Fprintf(w, "and %d more problems: see status -o wide\n", len(g.texts)-limit)
-			break
-		}
-		where := ""
-		if n := len(g.nodes[p]); s.Controller != nil && n < answers {
-			where = fmt.Sprintf(" (on %s)", firstAndCount(g.nodes[p]))
-		}
-		_, err = fmt.Fprintf(w, "problem: %s%s\n", p, where)
+	text := strings.Join(append([]string{"hairpin " + strings.Join(t.versions, " ")}, switches.keys...), "; ")
+	if t.restarts > 0 {
+		text += fmt.Sprintf(", restarts repaired: %d", t.restarts)
 	}
-	return err
+	if len(ovn) > 0 {
+		text += fmt.Sprintf("; %s: load balancers of OVN serve Services (service-engine = ovn)", firstAndCount(ovn))
+	}
+	return text
 }
 
-// printEngines lists the nodes where OVN serves Services, which is not the default.
-func (s *ClusterStatus) printEngines(w io.Writer) error {
-	var nodes []string
+// redirected returns the counters of the nodes with eBPF programs.
+func (s *ClusterStatus) redirected() (lines []string) {
 	for _, n := range s.Nodes {
-		if n.Report != nil && !n.Report.OpenFlow() {
-			nodes = append(nodes, n.Report.Node)
+		if n.Report != nil && n.Report.Redirect != nil {
+			r := n.Report.Redirect
+			lines = append(lines, fmt.Sprintf("%s: packets of clients outside redirected: %d requests, %d replies; left "+
+				"to the host: %d fragments, %d replies without a route", n.Node, r.Requests, r.Replies, r.Fragments,
+				r.NoRoute))
 		}
 	}
-	if len(nodes) == 0 {
-		return nil
-	}
-	_, err := fmt.Fprintf(w, "%s: load balancers of OVN serve Services (service-engine = ovn)\n", firstAndCount(nodes))
-	return err
+	return lines
 }
 
-// slow returns the nodes whose userspace datapath does not use TSO.
-func (s *ClusterStatus) slow() (nodes []string) {
+// hints returns one line for each thing that an administrator can improve, and if wide the known
+// faults themselves.
+func (s *ClusterStatus) hints(wide bool) (lines []string) {
+	var slow []string // nodes with a userspace datapath that does not use TSO
+	var faulty groups[string]
 	for _, n := range s.Nodes {
-		if n.Report != nil && n.Report.Switch != nil && n.Report.Switch.Userspace && !n.Report.Switch.TSO {
-			nodes = append(nodes, n.Report.Node)
+		if n.Report == nil || n.Report.Switch == nil {
+			continue
+		}
+		x := n.Report.Switch
+		if x.Userspace && !x.TSO {
+			slow = append(slow, n.Node)
+		}
+		if len(x.Faults) > 0 {
+			text := fmt.Sprintf("%s has known faults (%d): docs/reference/compatibility.md", describeSwitch(x),
+				len(x.Faults))
+			if wide {
+				text += "\n  " + strings.Join(x.Faults, "\n  ")
+			}
+			faulty.add(text, n.Node)
 		}
 	}
-	return nodes
-}
-
-// printSwitches lists the nodes whose userspace datapath does not use TSO, and warns of Open
-// vSwitch versions with known bugs.
-func (s *ClusterStatus) printSwitches(w io.Writer) error {
-	slow := s.slow()
 	if len(slow) > 0 {
-		if _, err := fmt.Fprintf(w,
-			"%s: TSO is off, so streams are slow: the chart's userspaceTSO, or Open vSwitch 3.5.0 "+
-				"(docs/reference/performance.md)\n", firstAndCount(slow)); err != nil {
-			return err
-		}
+		lines = append(lines, fmt.Sprintf("hint: %s: TSO is off, so streams are slow; it needs userspaceTSO=true and "+
+			"Open vSwitch newer than 3.5.0", firstAndCount(slow)))
 	}
-	var g groups
-	for _, n := range s.Nodes {
-		if n.Report != nil && n.Report.Switch != nil && len(n.Report.Switch.Faults) > 0 {
-			x := n.Report.Switch
-			g.add(fmt.Sprintf("%s has known faults (docs/reference/compatibility.md):\n  %s\n", describeSwitch(x),
-				strings.Join(x.Faults, "\n  ")), n.Report.Node)
-		}
+	for _, text := range faulty.keys {
+		lines = append(lines, fmt.Sprintf("hint: %s: %s", firstAndCount(faulty.names[text]), text))
 	}
-	for _, text := range g.texts {
-		if _, err := fmt.Fprintf(w, "warning: %s: %s", firstAndCount(g.nodes[text]), text); err != nil {
-			return err
-		}
-	}
-	return nil
+	return lines
 }
 
 func describeSwitch(x *report.Switch) string {
 	return fmt.Sprintf("Open vSwitch %s (%s datapath)", x.Version,
 		map[bool]string{true: "userspace", false: "kernel"}[x.Userspace])
-}
-
-// firstAndCount returns the first of nodes and the number of the others.
-func firstAndCount(nodes []string) string {
-	if n := len(nodes) - 1; n > 0 {
-		return fmt.Sprintf("%s and %d more", nodes[0], n)
-	}
-	return nodes[0]
-}
-
-// FirstLine returns the first line of a text.
-func FirstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return line
 }

@@ -83,7 +83,7 @@ type test struct {
 
 // Run tests the cluster and prints the results. It returns report.ErrProblems if a check failed.
 func Run(ctx context.Context, w, errw io.Writer, c config.Config, o Options) error {
-	api, err := inspect.NewEveryNode(inspect.StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context})
+	api, err := inspect.Connect(inspect.ClusterOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context})
 	if err != nil {
 		return err
 	}

@@ -32,8 +32,8 @@ func (u *ui) health(ctx context.Context) *page.Health {
 	if u.agents.last != nil && time.Since(u.agents.read) < freshFor {
 		return u.agents.last
 	}
-	o := u.o.status(u.c)
-	if o.All = u.o.EveryNode; o.Timeout == 0 {
+	o := inspect.StatusOptions{All: u.o.EveryNode, ClusterOptions: u.o.cluster(u.c)}
+	if o.Timeout == 0 {
 		o.Timeout = answerWithin
 	}
 	h := &page.Health{Nodes: map[string]page.NodeHealth{}}

@@ -101,9 +101,9 @@ func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c config.
 	return tellDifference(w, e, after)
 }
 
-// status returns the options for requests to every node.
-func (o *ExplainOptions) status(c config.Config) inspect.StatusOptions {
-	return inspect.StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context, Namespace: o.Namespace,
+// cluster returns the options for requests to every node.
+func (o *ExplainOptions) cluster(c config.Config) inspect.ClusterOptions {
+	return inspect.ClusterOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context, Namespace: o.Namespace,
 		Timeout: o.Timeout}
 }
 

@@ -93,12 +93,12 @@ type asker func(ctx context.Context, node, path string) ([]byte, error)
 // them through the API server; otherwise only the agent of this node.
 func liveSource(ctx context.Context, o ExplainOptions, c config.Config) (asker, *cluster.Snapshot, error) {
 	if o.EveryNode {
-		e, err := inspect.NewEveryNode(o.status(c))
+		a, err := inspect.Connect(o.cluster(c))
 		if err != nil {
 			return nil, nil, err
 		}
-		s, err := readCluster(ctx, e.Client, c)
-		return e.AskPath, s, err
+		s, err := readCluster(ctx, a.Client, c)
+		return a.FromNode, s, err
 	}
 	own, err := agentSnapshot(ctx, c)
 	if err != nil {

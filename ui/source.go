@@ -98,11 +98,11 @@ func readExplained(ctx context.Context, o ExplainOptions, c config.Config) (*clu
 	case o.Dir != "":
 		return readFolder("-f", o.Dir, c)
 	case o.EveryNode:
-		e, err := inspect.NewEveryNode(o.status(c))
+		a, err := inspect.Connect(o.cluster(c))
 		if err != nil {
 			return nil, err
 		}
-		return readCluster(ctx, e.Client, c)
+		return readCluster(ctx, a.Client, c)
 	case c.Process.Manifests != "":
 		return watch.ReadFiles(c.Process.Manifests, c.Cluster)
 	case c.Process.Kubeconfig != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "":

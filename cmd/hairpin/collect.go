@@ -23,7 +23,8 @@ func collectCommand() *cobra.Command {
 		Args:    exactArgs(),
 		Example: "  hairpin collect\n  kubectl hairpin collect --file support.tar.gz",
 		RunE: s.run(func(c *cobra.Command, conf config.Config, _ []string) error {
-			o.EveryNode = o.EveryNode || impliesAll(c)
+			o.Kubeconfig = conf.Process.Kubeconfig
+			o.All = o.All || impliesAll(c)
 			if file == "" {
 				file = "hairpin-" + time.Now().UTC().Format("20060102-150405") + ".tar.gz"
 			}
@@ -47,7 +48,7 @@ func collectCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&file, "file", "",
 		"output file; - = standard output; empty = hairpin-TIME.tar.gz in the current directory")
-	f.BoolVarP(&o.EveryNode, "all", "A", false,
+	f.BoolVarP(&o.All, "all", "A", false,
 		"collect from every node of the cluster, through the API server (implied by --kubeconfig and --context)")
 	s.addContext(c, &o.Context)
 	s.addNamespace(c, &o.Namespace)

@@ -38,6 +38,11 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// agents returns the options to reach the cluster's agents.
+func agents(e *e2e) inspect.ClusterOptions {
+	return inspect.ClusterOptions{Kubeconfig: e.Kubeconfig(), Namespace: inspect.DefaultNamespace, Timeout: time.Minute}
+}
+
 // TestCollect collects the support data of all nodes.
 func TestCollect(t *testing.T) {
 	e := open(t)
@@ -45,7 +50,7 @@ func TestCollect(t *testing.T) {
 	config.Process.Kubeconfig = e.Kubeconfig()
 	var out, errs bytes.Buffer
 	e.check(inspect.Collect(e.Context(), &out, &errs, config,
-		inspect.CollectOptions{EveryNode: true, Namespace: inspect.DefaultNamespace, Timeout: time.Minute}))
+		inspect.CollectOptions{All: true, ClusterOptions: agents(e)}))
 	for _, node := range []string{"node-a", "node-b", "node-c"} {
 		if !strings.Contains(errs.String(), node+": ") {
 			t.Errorf("nothing of %s: %s", node, errs.String())
@@ -60,8 +65,7 @@ func TestCollect(t *testing.T) {
 func TestDiff(t *testing.T) {
 	e := open(t)
 	config := config.DefaultConfig()
-	o := inspect.DiffOptions{StatusOptions: inspect.StatusOptions{All: true, Kubeconfig: e.Kubeconfig(),
-		Namespace: inspect.DefaultNamespace, Timeout: time.Minute}, Systems: []string{"openvswitch", "nft"}}
+	o := inspect.DiffOptions{All: true, ClusterOptions: agents(e), Systems: []string{"openvswitch", "nft"}}
 	var out bytes.Buffer
 	e.check(inspect.Diff(e.Context(), &out, config, o))
 	for _, node := range []string{"node-a", "node-b", "node-c"} {

@@ -65,7 +65,7 @@ type visit struct {
 // Run checks the nodes, and prints the findings. It returns report.ErrProblems if a finding stops
 // an installation, or a node could not be checked.
 func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
-	api, err := inspect.NewEveryNode(inspect.StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context})
+	api, err := inspect.Connect(inspect.ClusterOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context})
 	if err != nil {
 		return err
 	}

@@ -40,12 +40,20 @@ const (
 // DefaultNamespace is the chart's default namespace.
 const DefaultNamespace = "hairpin"
 
-// everyNode sends requests to agents through the API server: permission to exec into their pods is
-// permission to read their status.
-type everyNode struct {
+// ClusterOptions select a cluster and its agents.
+type ClusterOptions struct {
+	Kubeconfig string        // empty = the environment's, as kubectl does
+	Context    string        // of the kubeconfig; empty = its current one
+	Namespace  string        // of the agents' pods
+	Timeout    time.Duration // of each request
+}
+
+// Agents sends requests to all agents of a cluster through the API server: permission to exec into
+// their pods is permission to read their status.
+type Agents struct {
 	Client  *kubeapi.Client
 	config  *rest.Config
-	options StatusOptions
+	options ClusterOptions
 }
 
 // Contexts returns the names of the contexts in the kubeconfig, or nil if there is none.
@@ -59,8 +67,8 @@ func Contexts(kubeconfig string) []string {
 	return slices.Sorted(maps.Keys(config.Contexts))
 }
 
-// NewEveryNode connects to the Kubernetes API.
-func NewEveryNode(o StatusOptions) (*everyNode, error) {
+// Connect connects to the Kubernetes API. It sends no request.
+func Connect(o ClusterOptions) (*Agents, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.Kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
@@ -79,31 +87,32 @@ func NewEveryNode(o StatusOptions) (*everyNode, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
 	}
-	return &everyNode{client, config, o}, nil
+	return &Agents{client, config, o}, nil
 }
 
 // agentPod is a node with the pod of its agent.
 type agentPod struct {
-	node string
-	pod  *corev1.Pod // nil if there is none that runs
-	why  string      // why pod is nil
+	node    string
+	pod     *corev1.Pod // nil if there is none that runs
+	missing error       // why pod is nil
 }
 
-// agents returns all nodes, by name, with the pods of their agents.
-func (e *everyNode) agents(ctx context.Context) (list []agentPod, err error) {
-	nodes, err := e.Client.Nodes().List(ctx, metav1.ListOptions{})
+// pods returns all nodes, by name, with the pods of their agents.
+func (a *Agents) pods(ctx context.Context) (list []agentPod, err error) {
+	ctx, cancel := context.WithTimeout(ctx, a.options.Timeout)
+	defer cancel()
+	nodes, err := a.Client.Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
-	pods, err := e.Client.Pods(e.options.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
+	pods, err := a.Client.Pods(a.options.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
 	if err != nil {
 		return nil, fmt.Errorf("list the agents' pods: %w", err)
 	}
 	for i := range nodes.Items {
-		pod, why := choosePod(pods.Items, nodes.Items[i].Name)
-		list = append(list, agentPod{nodes.Items[i].Name, pod, why + " in namespace " + e.options.Namespace})
+		list = append(list, a.choosePod(pods.Items, nodes.Items[i].Name))
 	}
-	slices.SortFunc(list, func(a, b agentPod) int { return strings.Compare(a.node, b.node) })
+	slices.SortFunc(list, func(x, y agentPod) int { return strings.Compare(x.node, y.node) })
 	return list, nil
 }
 
@@ -122,27 +131,25 @@ func askAll[T any](list []agentPod, ask func(agentPod) T) []T {
 	return out
 }
 
-// status reads the status of all nodes.
-func (e *everyNode) status(ctx context.Context) (*ClusterStatus, error) {
-	limited, cancel := context.WithTimeout(ctx, e.options.Timeout)
-	defer cancel()
-	list, err := e.agents(limited)
+// status reads the status of all nodes: if brief, without the cluster's egress addresses.
+func (a *Agents) status(ctx context.Context, brief bool) (*ClusterStatus, error) {
+	list, err := a.pods(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &ClusterStatus{Controller: e.leader(limited)}
-	s.Nodes = askAll(list, func(a agentPod) NodeStatus {
-		r, err := e.ask(ctx, a, true)
-		if err == nil && r.Node != a.node {
+	s := &ClusterStatus{Controller: a.leader(ctx)}
+	s.Nodes = askAll(list, func(n agentPod) NodeStatus {
+		r, err := a.readReport(ctx, n, true)
+		if err == nil && r.Node != n.node {
 			err = errWrongNode(r.Node)
 		}
 		if err != nil {
-			return NodeStatus{Node: a.node, Error: err.Error()}
+			return NodeStatus{Node: n.node, Error: err.Error()}
 		}
-		return NodeStatus{Node: a.node, Report: r}
+		return NodeStatus{Node: n.node, Report: r}
 	})
-	if !e.options.Brief {
-		e.egress(ctx, s, list)
+	if !brief {
+		a.addEgress(ctx, s, list)
 	}
 	return s, nil
 }
@@ -150,27 +157,27 @@ func (e *everyNode) status(ctx context.Context) (*ClusterStatus, error) {
 // errWrongNode returns the error if the agent of another node answers.
 func errWrongNode(node string) error { return fmt.Errorf("the answer is of node %s", node) }
 
-// egress takes the egress addresses from the full report of one node that has answered. Full
-// reports of 1000 nodes with 1000 addresses would be 256 MB through the API server. All tries share
-// the timeout of one answer.
-func (e *everyNode) egress(ctx context.Context, s *ClusterStatus, list []agentPod) {
-	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
+// addEgress adds the egress addresses to the report of the first node that answers again, now with
+// its full report. Full reports of 1000 nodes with 1000 addresses would be 256 MB through the API
+// server. All attempts together have the time of one request.
+func (a *Agents) addEgress(ctx context.Context, s *ClusterStatus, list []agentPod) {
+	ctx, cancel := context.WithTimeout(ctx, a.options.Timeout)
 	defer cancel()
 	for i, n := range s.Nodes {
 		if n.Report == nil {
 			continue
 		}
-		if whole, err := e.ask(ctx, list[i], false); err == nil {
+		if whole, err := a.readReport(ctx, list[i], false); err == nil {
 			n.Report.Egress = whole.Egress
 			return
 		}
 	}
 }
 
-// choosePod returns the pod of a node's agent. During an update there are two, which reach the same
+// choosePod chooses the pod of a node's agent. During an update there are two, which reach the same
 // agent. The container of the newer one may not run yet.
-func choosePod(pods []corev1.Pod, node string) (pod *corev1.Pod, why string) {
-	why = "no agent's pod"
+func (a *Agents) choosePod(pods []corev1.Pod, node string) agentPod {
+	chosen, why := (*corev1.Pod)(nil), "no agent's pod"
 	for i := range pods {
 		p := &pods[i]
 		if p.Spec.NodeName != node {
@@ -180,13 +187,16 @@ func choosePod(pods []corev1.Pod, node string) (pod *corev1.Pod, why string) {
 			return c.Name == agentContainer && c.State.Running != nil
 		})
 		switch {
-		case running && (pod == nil || pod.CreationTimestamp.Before(&p.CreationTimestamp)):
-			pod = p
+		case running && (chosen == nil || chosen.CreationTimestamp.Before(&p.CreationTimestamp)):
+			chosen = p
 		case !running:
 			why = fmt.Sprintf("pod %s: container %s does not run", p.Name, agentContainer)
 		}
 	}
-	return pod, why
+	if chosen != nil {
+		return agentPod{node: node, pod: chosen}
+	}
+	return agentPod{node: node, missing: errors.New(why + " in namespace " + a.options.Namespace)}
 }
 
 // AgentImage returns the image of the agents in a namespace, which their nodes have.
@@ -205,74 +215,85 @@ func AgentImage(ctx context.Context, client *kubeapi.Client, namespace string) (
 	return "", fmt.Errorf("no agent's pod in namespace %s", namespace)
 }
 
-// ask runs `hairpin status` in an agent's container. Agents before v0.2.0 have no brief report.
-func (e *everyNode) ask(ctx context.Context, a agentPod, brief bool) (*report.Report, error) {
+// readReport runs `hairpin status` in an agent's container. Agents before v0.2.0 have no brief
+// report. The command fails if there is a problem, and prints the report.
+func (a *Agents) readReport(ctx context.Context, n agentPod, brief bool) (*report.Report, error) {
 	command := []string{"hairpin", "status", "--output=json"}
 	if brief {
 		command = append(command, "--brief")
 	}
-	out, err := e.execAgent(ctx, a, maxReport, command...)
+	out, err := a.execAgent(ctx, n, maxReport, command...)
 	if brief && err != nil && strings.Contains(err.Error(), "unknown flag: --brief") {
-		return e.ask(ctx, a, false)
+		return a.readReport(ctx, n, false)
 	}
-	if r, bad := report.Parse(out); bad == nil {
-		return r, nil // with an error, if there is a problem
-	}
-	if err == nil {
-		err = errors.New("no report in the answer")
+	r, parseErr := report.Parse(out)
+	switch {
+	case parseErr == nil:
+		return r, nil
+	case err == nil:
+		return nil, errors.New("no report in the answer")
 	}
 	return nil, err
 }
 
 // execAgent is exec for a node that may have no agent.
-func (e *everyNode) execAgent(ctx context.Context, a agentPod, limit int, command ...string) ([]byte, error) {
-	if a.pod == nil {
-		return nil, errors.New(a.why)
+func (a *Agents) execAgent(ctx context.Context, n agentPod, limit int, command ...string) ([]byte, error) {
+	if n.pod == nil {
+		return nil, n.missing
 	}
-	return e.exec(ctx, a.pod, limit, command...)
+	return a.exec(ctx, n.pod, limit, command...)
 }
 
 // exec runs a command in an agent's container and returns its output, also after a failure. It
 // rejects more than limit bytes.
-func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, limit int, command ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
+func (a *Agents) exec(ctx context.Context, pod *corev1.Pod, limit int, command ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.options.Timeout)
 	defer cancel()
-	q := e.Client.Exec(pod, &corev1.PodExecOptions{Container: agentContainer, Command: command, Stdout: true,
+	q := a.Client.Exec(pod, &corev1.PodExecOptions{Container: agentContainer, Command: command, Stdout: true,
 		Stderr: true})
-	ws, err := remotecommand.NewWebSocketExecutor(e.config, "GET", q.URL().String())
+	ws, err := remotecommand.NewWebSocketExecutor(a.config, "GET", q.URL().String())
 	if err != nil {
 		return nil, fmt.Errorf("exec: %w", err)
 	}
-	spdy, err := remotecommand.NewSPDYExecutor(e.config, "POST", q.URL())
+	spdy, err := remotecommand.NewSPDYExecutor(a.config, "POST", q.URL())
 	if err != nil {
 		return nil, fmt.Errorf("exec: %w", err)
 	}
+	out, stderr := limitedBuffer{limit: limit}, limitedBuffer{limit: maxStderr}
 	// An API server, or a proxy before it, may support only the older protocol.
 	client, err := remotecommand.NewFallbackExecutor(ws, spdy, func(err error) bool {
-		var ended exec.CodeExitError
-		return ctx.Err() == nil && !errors.As(err, &ended)
+		return ctx.Err() == nil && !started(err, &out, &stderr)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("exec: %w", err)
 	}
-	out, errs := limitedBuffer{limit: limit}, limitedBuffer{limit: maxStderr}
-	err = client.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
-	switch said := strings.TrimSpace(report.Plain(string(errs.text), "\n")); {
+	err = client.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &stderr})
+	switch message := strings.TrimSpace(report.Plain(string(stderr.text), "\n")); {
 	case err == nil:
 		return out.text, nil
 	case errors.Is(err, errTooLong):
 		return nil, errTooLong
-	case said != "":
-		return out.text, errors.New(strings.TrimPrefix(said, "hairpin: "))
+	case message != "":
+		return out.text, errors.New(strings.TrimPrefix(message, "hairpin: "))
 	case ctx.Err() != nil:
-		return out.text, fmt.Errorf("no answer within %s", e.options.Timeout)
+		return out.text, fmt.Errorf("no answer within %s", a.options.Timeout)
 	}
 	return out.text, fmt.Errorf("exec: %w", err)
 }
 
+// started reports whether a command that failed with err has run: it ended, or had output. Such a
+// command must not run again: its output would follow that of the first, and a packet would be sent
+// twice.
+func started(err error, out, stderr *limitedBuffer) bool {
+	var ended exec.CodeExitError
+	return errors.As(err, &ended) || errors.Is(err, errTooLong) || len(out.text)+len(stderr.text) > 0
+}
+
 // leader reads the controllers' Lease.
-func (e *everyNode) leader(ctx context.Context) *LeaderStatus {
-	l, err := e.Client.Leases(kube.LeaseNamespace).Get(ctx, kube.LeaseName)
+func (a *Agents) leader(ctx context.Context) *LeaderStatus {
+	ctx, cancel := context.WithTimeout(ctx, a.options.Timeout)
+	defer cancel()
+	l, err := a.Client.Leases(kube.LeaseNamespace).Get(ctx, kube.LeaseName)
 	switch {
 	case apierrors.IsNotFound(err):
 		return &LeaderStatus{Error: "no controller ever ran"}
