@@ -333,17 +333,21 @@ func within(ranges []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// attributes parses the attributes of a message after its head.
+// attributes parses the attributes of a message after its head. The kernel aligns each; the last one
+// of a damaged Record may end before that.
 func attributes(b []byte, head int) []syscall.NetlinkRouteAttr {
 	if len(b) < head {
 		return nil
 	}
-	list, err := nl.ParseRouteAttr(b[head:])
+	list, err := nl.ParseRouteAttr(align(slices.Clip(b[head:])))
 	if err != nil {
 		return nil
 	}
 	return list
 }
+
+// align appends zeros until the length is that of aligned attributes.
+func align(b []byte) []byte { return append(b, make([]byte, (4-len(b)%4)%4)...) }
 
 func uint32Of(b []byte) uint32 {
 	if len(b) < 4 {

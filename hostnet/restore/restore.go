@@ -219,8 +219,7 @@ func (e *Entry) routeRequest(old, link int, now int64) []byte {
 				h := bytes.Clone(hop)
 				h[2] &= unix.RTNH_F_ONLINK
 				copy(h[4:], withNewLink(h[4:8]))
-				value = append(value, h...)
-				value = append(value, make([]byte, (4-len(h)%4)%4)...)
+				value = append(value, align(h)...)
 			})
 		}
 		b = append(b, nl.NewRtAttr(int(a.Attr.Type), value).Serialize()...)

@@ -2,6 +2,7 @@ package restore_test
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -297,6 +298,16 @@ func TestNote(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("")
 	f.Add(`{"addresses":[{"message":"AhgA/gEAAAA="}],"routes":[{"message":"AgAAAP4DAAEAAAAA"}]}`)
+	cut := []byte{5, 0, unix.RTA_GATEWAY, 0, 9} // an attribute without its padding
+	address := append([]byte{unix.AF_INET, 24, 0, 0, 1, 0, 0, 0}, cut...)
+	route := append([]byte{unix.AF_INET, 0, 0, 0, unix.RT_TABLE_MAIN, 0, 0, unix.RTN_UNICAST, 0, 0, 0, 0,
+		17, 0, unix.RTA_MULTIPATH, 0, 13, 0, 0, 0, 1, 0, 0, 0}, cut...)
+	text, err := json.Marshal(restore.Record{Addresses: []restore.Entry{{Message: address}},
+		Routes: []restore.Entry{{Message: route}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(text))
 	f.Fuzz(func(t *testing.T, text string) {
 		r, err := restore.Parse(text)
 		if err != nil {
