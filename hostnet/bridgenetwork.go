@@ -146,10 +146,9 @@ func storedRecord(bridge *ovsdb.Bridge, link netlink.Link, exclude []netip.Prefi
 	if err != nil || len(old.Addresses)+len(old.NextHops) == 0 {
 		return nil
 	}
-	addresses, hops := has.Prefixes(), has.NextHops()
 	r := restore.Minimal(restore.DeviceOf(link).Boot,
-		slices.DeleteFunc(old.Addresses, func(a netip.Prefix) bool { return hasPrefixFamily(addresses, a.Addr()) }),
-		slices.DeleteFunc(old.NextHops, func(a netip.Addr) bool { return hasFamily(hops, a) }))
+		withoutFamiliesOf(old.Addresses, has.Prefixes(), isIPv4),
+		withoutFamiliesOf(old.NextHops, has.NextHops(), netip.Addr.Is4))
 	return &r
 }
 

@@ -3,6 +3,7 @@ package hostnet
 import (
 	"net/netip"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,6 +16,8 @@ import (
 	"hairpin/apply/inside/insidetest"
 	"hairpin/cluster"
 	"hairpin/cluster/annotation"
+	"hairpin/hostnet/restore"
+	"hairpin/ovsdb"
 )
 
 // lostNetwork is a network namespace with the device of a gateway bridge, and a Scanner's state of
@@ -174,5 +177,27 @@ func TestLinkLocalIsNotPublished(t *testing.T) {
 	s := l.Apply(&cluster.Snapshot{Nodes: []*cluster.Node{{Name: "a", HostAddresses: f.addresses[1:]}}}, f, nil)
 	if got := s.Node("a").HostAddresses; !slices.Equal(got, f.addresses) {
 		t.Errorf("the own node has %v", got)
+	}
+}
+
+// TestLostOfOneFamily: all addresses, next hops and networks that the device has lost are planned
+// until they are restored, and not only the first of each family. A family that the device has
+// again is what it is now.
+func TestLostOfOneFamily(t *testing.T) {
+	prefixes := func(texts ...string) (list []netip.Prefix) {
+		for _, text := range texts {
+			list = append(list, netip.MustParsePrefix(text))
+		}
+		return list
+	}
+	hops := []netip.Addr{netip.MustParseAddr("172.18.0.1"), netip.MustParseAddr("172.18.0.2")}
+	old := cluster.Gateway{Bridge: "br-ex", OnLink: prefixes("10.9.0.0/24", "192.168.5.0/24", "fd01::/64")}
+	bridge := &ovsdb.Bridge{ExternalIDs: map[string]string{keyGateway: annotation.FormatGateway(old)}}
+	lost := restore.Minimal("boot", prefixes("172.18.0.3/16", "172.18.0.9/32", "fd00::3/64"), hops)
+	g := withLost(cluster.Gateway{Addresses: prefixes("fd00::4/64"), OnLink: prefixes("fd02::/64")}, bridge, &lost)
+	want := cluster.Gateway{Addresses: prefixes("172.18.0.3/16", "172.18.0.9/32", "fd00::4/64"), NextHops: hops,
+		OnLink: prefixes("10.9.0.0/24", "192.168.5.0/24", "fd02::/64")}
+	if !reflect.DeepEqual(g, want) {
+		t.Errorf("it is %+v\nnot %+v", g, want)
 	}
 }

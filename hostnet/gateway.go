@@ -219,10 +219,7 @@ func nextHops(link int, config cluster.Config) ([]netip.Addr, error) {
 	}
 	hops := slices.Clone(config.Gateway.NextHops)
 	for i := range routes {
-		found := defaultHops(&routes[i], link)
-		if !hasFamily(hops, found[0]) {
-			hops = append(hops, found...)
-		}
+		hops = append(hops, withoutFamiliesOf(defaultHops(&routes[i], link), hops, netip.Addr.Is4)...)
 	}
 	slices.SortFunc(hops, netip.Addr.Compare)
 	return hops, nil
@@ -249,31 +246,18 @@ func hopsBy(r *netlink.Route, link int) (hops []netip.Addr) {
 	return hops
 }
 
-// withLost fills in what the bridge's device has lost and does not have again yet. Without a Record
-// it fills in the last address of a family that has none: nothing could be planned without one.
+// withLost fills in what the bridge's device has lost: of each family, all addresses, next hops and
+// networks, if the device has none again. Without a Record it fills in only the addresses that were
+// found last: nothing could be planned without one.
 func withLost(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) cluster.Gateway {
 	old, _ := annotation.ParseGateway(bridge.ExternalIDs[keyGateway])
 	addresses := old.Addresses
-	var hops []netip.Addr
 	if lost != nil {
-		addresses, hops = lost.Prefixes(), lost.NextHops()
+		addresses = lost.Prefixes()
+		g.NextHops = append(g.NextHops, withoutFamiliesOf(lost.NextHops(), g.NextHops, netip.Addr.Is4)...)
+		g.OnLink = append(g.OnLink, withoutFamiliesOf(old.OnLink, g.OnLink, isIPv4)...)
 	}
-	has := slices.Clone(g.Addresses)
-	for _, a := range addresses {
-		if !hasPrefixFamily(has, a.Addr()) {
-			g.Addresses = append(g.Addresses, a)
-		}
-	}
-	for _, h := range hops {
-		if !hasFamily(g.NextHops, h) {
-			g.NextHops = append(g.NextHops, h)
-		}
-	}
-	for _, r := range old.OnLink {
-		if lost != nil && !hasPrefixFamily(g.OnLink, r.Addr()) {
-			g.OnLink = append(g.OnLink, r)
-		}
-	}
+	g.Addresses = append(g.Addresses, withoutFamiliesOf(addresses, g.Addresses, isIPv4)...)
 	slices.SortFunc(g.Addresses, cluster.ComparePrefixes)
 	slices.SortFunc(g.NextHops, netip.Addr.Compare)
 	g.NextHops = slices.Compact(g.NextHops)
@@ -281,6 +265,15 @@ func withLost(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) clu
 	addLastMACs(&g, old.NextHopMACs)
 	return g
 }
+
+// withoutFamiliesOf returns those of a list whose family no element of `of` has.
+func withoutFamiliesOf[T any](list, of []T, is4 func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(list), func(x T) bool {
+		return slices.ContainsFunc(of, func(y T) bool { return is4(x) == is4(y) })
+	})
+}
+
+func isIPv4(p netip.Prefix) bool { return p.Addr().Is4() }
 
 // addLastMACs fills in the last known MAC of each next hop that the kernel has no MAC for. It
 // leaves out next hops without one.
@@ -303,14 +296,4 @@ func addLastMACs(g *cluster.Gateway, last map[netip.Addr]cluster.MAC) {
 			g.NextHopMACs[a] = last[a]
 		}
 	}
-}
-
-// hasFamily reports whether a list has an address of the family of a.
-func hasFamily(list []netip.Addr, a netip.Addr) bool {
-	return slices.ContainsFunc(list, func(b netip.Addr) bool { return a.Is4() == b.Is4() })
-}
-
-// hasPrefixFamily reports whether a list has a prefix of the family of a.
-func hasPrefixFamily(list []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return a.Is4() == p.Addr().Is4() })
 }
