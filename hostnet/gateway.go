@@ -177,24 +177,25 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 	if err != nil {
 		return nil, fmt.Errorf("addresses: %w", err)
 	}
-	egress, err := kernel.OwnAddresses()
+	own, err := kernel.OwnAddresses()
 	if err != nil {
 		return nil, err
 	}
 	var out []hostAddress
 	for _, a := range list {
-		addr, ok := netip.AddrFromSlice(a.IP)
-		addr = addr.Unmap()
-		if !ok || !addr.IsGlobalUnicast() && !cluster.HostOnly(addr) || ours[a.LinkIndex] ||
+		prefix := netdev.Prefix(a.IPNet)
+		addr := prefix.Addr()
+		if !prefix.IsValid() || !addr.IsGlobalUnicast() && !cluster.HostOnly(addr) || ours[a.LinkIndex] ||
 			inAny(config.Gateway.MasqueradeSubnets, addr) || inAny(config.ServiceCIDRs, addr) {
 			continue
 		}
-		bits, _ := a.Mask.Size()
-		if egress[kernel.OwnAddress{Link: a.LinkIndex, Prefix: netip.PrefixFrom(addr, bits)}] {
+		if own[kernel.OwnAddress{Link: a.LinkIndex, Prefix: prefix}] {
 			continue
 		}
-		out = append(out, hostAddress{a.LinkIndex, devices[a.LinkIndex], netip.PrefixFrom(addr, bits),
-			a.Scope == unix.RT_SCOPE_UNIVERSE && !cluster.HostOnly(addr)})
+		out = append(out, hostAddress{
+			link: a.LinkIndex, device: devices[a.LinkIndex], prefix: prefix,
+			global: a.Scope == unix.RT_SCOPE_UNIVERSE && !cluster.HostOnly(addr),
+		})
 	}
 	slices.SortFunc(out, func(a, b hostAddress) int { return cluster.ComparePrefixes(a.prefix, b.prefix) })
 	return out, nil
@@ -228,17 +229,15 @@ func nextHops(link int, config cluster.Config) ([]netip.Addr, error) {
 // defaultHops returns the next hops of a default route through a link. For another route it returns
 // none.
 func defaultHops(r *netlink.Route, link int) (hops []netip.Addr) {
-	if r.Dst != nil {
-		if ones, _ := r.Dst.Mask.Size(); ones != 0 {
-			return nil
-		}
+	if netdev.Destination(r).Bits() != 0 {
+		return nil
 	}
 	return hopsBy(r, link)
 }
 
 // hopsBy returns the next hops of a route through a link.
 func hopsBy(r *netlink.Route, link int) (hops []netip.Addr) {
-	for _, hop := range append([]*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw}}, r.MultiPath...) {
+	for _, hop := range netdev.NextHops(r) {
 		if gw, ok := netip.AddrFromSlice(hop.Gw); ok && (link == anyLink || hop.LinkIndex == link) {
 			hops = append(hops, gw.Unmap())
 		}

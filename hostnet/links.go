@@ -91,34 +91,18 @@ func addRoutes(links []cluster.HostLink) error {
 	return nil
 }
 
-// hostRoute converts a route through a link. It is not ok for Hairpin's routes, and for those that
-// do not lead to other machines.
+// hostRoute converts a route through a link. It is not ok for Hairpin's routes, those that do not
+// lead to other machines, and those with a gateway of the other family, which HostRoute cannot
+// express.
 func hostRoute(r *netlink.Route, link int) (x cluster.HostRoute, ok bool) {
-	gw, index := r.Gw, r.LinkIndex
-	for _, hop := range r.MultiPath {
-		if hop.LinkIndex == link {
-			gw, index = hop.Gw, link
-			break
-		}
-	}
-	if index != link || r.Type != unix.RTN_UNICAST || r.Protocol == unix.RTPROT_KERNEL ||
+	hops := netdev.NextHops(r)
+	i := slices.IndexFunc(hops, func(h *netlink.NexthopInfo) bool { return h.LinkIndex == link })
+	if i < 0 || hops[i].Via != nil || r.Type != unix.RTN_UNICAST || r.Protocol == unix.RTPROT_KERNEL ||
 		r.Protocol == claims.RouteProtocol {
 		return x, false
 	}
-	family := r.Family
-	x.Prefix = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	if family == netlink.FAMILY_V6 {
-		x.Prefix = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	if r.Dst != nil {
-		a, _ := netip.AddrFromSlice(r.Dst.IP)
-		bits, _ := r.Dst.Mask.Size()
-		if family == netlink.FAMILY_V4 {
-			a = a.Unmap()
-		}
-		x.Prefix = netip.PrefixFrom(a, bits)
-	}
-	if via, given := netip.AddrFromSlice(gw); given {
+	x.Prefix = netdev.Destination(r)
+	if via, given := netip.AddrFromSlice(hops[i].Gw); given {
 		x.Via = via.Unmap()
 	}
 	a := x.Prefix.Addr()

@@ -62,12 +62,11 @@ func addTargets(g *cluster.Gateway, r *netlink.Route, link int) {
 	for _, a := range hops {
 		g.NextHopMACs[a] = cluster.MAC{}
 	}
-	if len(hops) > 0 || r.Via != nil || r.Dst == nil {
+	if len(hops) > 0 || r.Via != nil {
 		return
 	}
-	a, _ := netip.AddrFromSlice(r.Dst.IP)
-	bits, _ := r.Dst.Mask.Size()
-	if p := netip.PrefixFrom(a.Unmap(), bits); p.IsValid() && bits > 0 && !a.IsMulticast() && !a.IsLinkLocalUnicast() {
+	p := netdev.Destination(r)
+	if p.Bits() > 0 && !p.Addr().IsMulticast() && !p.Addr().IsLinkLocalUnicast() {
 		g.OnLink = append(g.OnLink, p)
 	}
 }

@@ -3,8 +3,6 @@ package hostnet
 import (
 	"cmp"
 	"fmt"
-	"net"
-	"net/netip"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -55,7 +53,7 @@ func hostRules() ([]cluster.HostRule, error) {
 func hostRule(r *netlink.Rule, family int) (x cluster.HostRule, ok bool) {
 	x = cluster.HostRule{
 		Priority: max(r.Priority, 0), IPv6: family == netlink.FAMILY_V6, Not: r.Invert, In: r.IifName, Mark: r.Mark,
-		From: prefixOf(r.Src), To: prefixOf(r.Dst),
+		From: netdev.Prefix(r.Src), To: netdev.Prefix(r.Dst),
 		Table: r.Table, Length: r.SuppressPrefixlen + 1,
 	}
 	if r.Mask != nil {
@@ -75,38 +73,24 @@ func hostRule(r *netlink.Rule, family int) (x cluster.HostRule, ok bool) {
 	return x, !ours && !usual && !(plain && x.Table == unix.RT_TABLE_UNSPEC)
 }
 
-func prefixOf(n *net.IPNet) netip.Prefix {
-	if n == nil {
-		return netip.Prefix{}
-	}
-	a, _ := netip.AddrFromSlice(n.IP)
-	bits, size := n.Mask.Size()
-	if size == 32 {
-		a = a.Unmap()
-	}
-	return netip.PrefixFrom(a, bits)
-}
-
 // addTableRoutes adds a table's routes to a rule. It reports whether they describe the table: not
-// if there are too many, or one rejects, drops or skips packets.
+// if there are too many, or if one has a gateway of the other family, or rejects, drops or skips
+// packets.
 func addTableRoutes(x *cluster.HostRule, list []netlink.Route) bool {
 	for _, r := range list {
-		index := r.LinkIndex
-		if len(r.MultiPath) > 0 {
-			index = r.MultiPath[0].LinkIndex
-		}
 		if (r.Family == netlink.FAMILY_V6) != x.IPv6 {
 			continue
 		}
+		hop := netdev.NextHops(&r)[0]
 		if slices.Contains([]int{unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW},
-			r.Type) || len(x.Routes) == cluster.MaxTableRoutes {
+			r.Type) || hop.Via != nil || len(x.Routes) == cluster.MaxTableRoutes {
 			return false
 		}
-		to, ok := hostRoute(&r, index)
+		to, ok := hostRoute(&r, hop.LinkIndex)
 		if !ok {
 			continue
 		}
-		if l, err := netlink.LinkByIndex(index); err == nil { // otherwise the link is about to be removed
+		if l, err := netlink.LinkByIndex(hop.LinkIndex); err == nil { // otherwise the link is about to be removed
 			x.Routes = append(x.Routes, cluster.TableRoute{To: to.Prefix, Via: to.Via, Dev: l.Attrs().Name})
 		}
 	}

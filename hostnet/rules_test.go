@@ -21,6 +21,7 @@ ip rule add pref 100 iif br-ex lookup 100; ip route add 10.9.0.0/24 via 10.10.2.
 ip rule add pref 200 not from 10.0.0.0/8 to 192.0.2.0/24 fwmark 0x4/0xff lookup 200; ip route add unreachable default table 200
 ip rule add pref 300 lookup main suppress_prefixlength 0
 ip rule add pref 400 ipproto tcp lookup 100
+ip rule add pref 500 lookup 300; ip -4 route add default via inet6 fe80::1 dev eth2 table 300
 ip -6 rule add pref 100 from fd10::/64 prohibit`, claims.RulePriorityFirst)
 		if out, err := exec.Command("sh", "-ec", script).CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -44,6 +45,7 @@ ip -6 rule add pref 100 from fd10::/64 prohibit`, claims.RulePriorityFirst)
 			"200: not from 10.0.0.0/8 to 192.0.2.0/24 fwmark 0x4/0xff …",
 			"300: from all lookup 254 suppress_prefixlength 0",
 			"400: from all …",
+			"500: from all …",
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("found\n%q\nwant\n%q", got, want)

@@ -64,13 +64,9 @@ func addContents(t *cluster.RouteTable, links []netlink.Link) error {
 		return err
 	}
 	for _, r := range list {
-		indexes := []int{r.LinkIndex}
-		for _, hop := range r.MultiPath {
-			indexes = append(indexes, hop.LinkIndex)
-		}
-		for _, index := range indexes {
-			name := names[index]
-			if to, ok := hostRoute(&r, index); ok && name != "" {
+		for _, hop := range netdev.NextHops(&r) {
+			name := names[hop.LinkIndex]
+			if to, ok := hostRoute(&r, hop.LinkIndex); ok && name != "" {
 				t.Links = append(t.Links, name)
 				if len(t.Routes) < cluster.MaxTableRoutes {
 					t.Routes = append(t.Routes, cluster.TableRoute{To: to.Prefix, Via: to.Via, Dev: name})

@@ -105,7 +105,7 @@ func ranges(_ context.Context, m *machine) (list []Finding, err error) {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
 	for _, r := range routes {
-		to := prefixOf(r.Dst)
+		to := netdev.Prefix(r.Dst)
 		link, _ := netlink.LinkByIndex(r.LinkIndex)
 		if to.Bits() <= 0 || r.Protocol == claims.RouteProtocol || link == nil || own(link.Attrs().Name, m) {
 			continue
@@ -127,15 +127,6 @@ func ranges(_ context.Context, m *machine) (list []Finding, err error) {
 func own(link string, m *machine) bool {
 	return link == claims.ManagementPort || link == m.Cluster.Gateway.Interface || link == claims.EncapHost ||
 		link == claims.EncapBridge || link == claims.LocalPort || link == claims.LocalBridge
-}
-
-func prefixOf(n *net.IPNet) netip.Prefix {
-	if n == nil {
-		return netip.Prefix{}
-	}
-	a, _ := netip.AddrFromSlice(n.IP)
-	bits, _ := n.Mask.Size()
-	return netip.PrefixFrom(a.Unmap(), bits)
 }
 
 // mtu compares the MTU of the default routes' devices with the MTU that pods need in a tunnel.

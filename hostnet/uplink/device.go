@@ -48,7 +48,7 @@ func (m *machine) defaultDevice() (string, error) {
 			return "", fmt.Errorf("default route: %w", err)
 		}
 		list = slices.DeleteFunc(list,
-			func(r netlink.Route) bool { return r.Type != unix.RTN_UNICAST || destination(&r).Bits() != 0 })
+			func(r netlink.Route) bool { return r.Type != unix.RTN_UNICAST || netdev.Destination(&r).Bits() != 0 })
 		slices.SortStableFunc(list, func(a, b netlink.Route) int { return a.Priority - b.Priority })
 		if len(list) == 0 {
 			continue

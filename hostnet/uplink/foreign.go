@@ -244,7 +244,7 @@ func (f *Foreign) mark(ctx context.Context, change ovsdb.Mutation, own bool) err
 // replyingGateways lists the default gateways among routes through a link that reply there.
 func replyingGateways(ctx context.Context, l netlink.Link, routes []netlink.Route) (list []net.IP) {
 	for _, r := range routes {
-		if r.Gw != nil && destination(&r).Bits() == 0 && !slices.ContainsFunc(list, r.Gw.Equal) &&
+		if r.Gw != nil && netdev.Destination(&r).Bits() == 0 && !slices.ContainsFunc(list, r.Gw.Equal) &&
 			replies(ctx, l, r.Gw) {
 			list = append(list, r.Gw)
 		}
@@ -343,7 +343,7 @@ func (f *Foreign) undoStep(ctx context.Context) (string, error) {
 	})
 	mv.routes = slices.DeleteFunc(mv.routes, func(r netlink.Route) bool {
 		return !slices.ContainsFunc(f.move.routes, func(o netlink.Route) bool {
-			return o.Table == r.Table && destination(&o) == destination(&r) && o.Priority == r.Priority &&
+			return o.Table == r.Table && netdev.Destination(&o) == netdev.Destination(&r) && o.Priority == r.Priority &&
 				o.Gw.Equal(r.Gw)
 		})
 	})

@@ -67,17 +67,13 @@ func routes(l netlink.Link, exclude []netip.Prefix) ([]netlink.Route, error) {
 	}
 	var list []netlink.Route
 	for _, r := range all {
-		hops := r.MultiPath
-		if hops == nil {
-			hops = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw, Via: r.Via, Flags: r.Flags}}
-		}
-		for _, h := range hops {
+		for _, h := range netdev.NextHops(&r) {
 			one := r
 			one.MultiPath, one.LinkIndex, one.Gw, one.Via, one.Flags = nil, h.LinkIndex, h.Gw, h.Via,
 				h.Flags&int(netlink.FLAG_ONLINK)
 			ours := slices.ContainsFunc(exclude, func(p netip.Prefix) bool {
 				// OVN-Kubernetes' routes to Services have such a gateway
-				return p.Overlaps(destination(&one)) && destination(&one).Bits() > 0 || p.Contains(addr(one.Gw))
+				return p.Overlaps(netdev.Destination(&one)) && netdev.Destination(&one).Bits() > 0 || p.Contains(addr(one.Gw))
 			})
 			if h.LinkIndex == l.Attrs().Index && movable(&one) && !ours {
 				list = append(list, one)
@@ -92,19 +88,8 @@ func movable(r *netlink.Route) bool {
 	if r.Type != unix.RTN_UNICAST || r.Table == unix.RT_TABLE_LOCAL || r.Protocol == claims.RouteProtocol {
 		return false
 	}
-	d := destination(r)
+	d := netdev.Destination(r)
 	return !d.Addr().Is6() || !d.Addr().IsLinkLocalUnicast() && !d.Addr().IsMulticast()
-}
-
-func destination(r *netlink.Route) netip.Prefix {
-	if r.Dst == nil {
-		if r.Family == unix.AF_INET6 {
-			return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-		}
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	ones, _ := r.Dst.Mask.Size()
-	return netip.PrefixFrom(addr(r.Dst.IP), ones)
 }
 
 func addr(ip net.IP) netip.Addr {
@@ -112,10 +97,7 @@ func addr(ip net.IP) netip.Addr {
 	return a.Unmap()
 }
 
-func prefix(a *netlink.Addr) netip.Prefix {
-	ones, _ := a.Mask.Size()
-	return netip.PrefixFrom(addr(a.IP), ones)
-}
+func prefix(a *netlink.Addr) netip.Prefix { return netdev.Prefix(a.IPNet) }
 
 // addAddresses adds the missing addresses to the other link. It disables duplicate address
 // detection, because the machine itself still has them.
@@ -169,7 +151,7 @@ func (v *move) moveRoutes() (string, error) {
 	for _, r := range gatewaysLast(v.routes) {
 		exists := func(withGateway bool) bool {
 			return slices.ContainsFunc(v.toRoutes, func(o netlink.Route) bool {
-				return o.Table == r.Table && destination(&o) == destination(&r) && o.Priority == r.Priority &&
+				return o.Table == r.Table && netdev.Destination(&o) == netdev.Destination(&r) && o.Priority == r.Priority &&
 					o.Tos == r.Tos && (!withGateway || o.Gw.Equal(r.Gw))
 			})
 		}
@@ -223,7 +205,7 @@ func gatewaysLast(list []netlink.Route) []netlink.Route {
 
 // routeText returns a route as arguments of `ip route`, without its device.
 func routeText(r *netlink.Route) string {
-	text := destination(r).String()
+	text := netdev.Destination(r).String()
 	if r.Gw != nil {
 		text += " via " + r.Gw.String()
 	}
