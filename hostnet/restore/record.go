@@ -333,8 +333,8 @@ func within(ranges []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// attributes parses the attributes of a message after its head. The kernel aligns each; the last one
-// of a damaged Record may end before that.
+// attributes parses the attributes of a message after its head. The kernel aligns each; the last
+// one of a damaged Record may end before that.
 func attributes(b []byte, head int) []syscall.NetlinkRouteAttr {
 	if len(b) < head {
 		return nil

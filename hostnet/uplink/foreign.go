@@ -343,8 +343,7 @@ func (f *Foreign) undoStep(ctx context.Context) (string, error) {
 	})
 	mv.routes = slices.DeleteFunc(mv.routes, func(r netlink.Route) bool {
 		return !slices.ContainsFunc(f.move.routes, func(o netlink.Route) bool {
-			return o.Table == r.Table && netdev.Destination(&o) == netdev.Destination(&r) && o.Priority == r.Priority &&
-				o.Gw.Equal(r.Gw)
+			return sameRoute(&o, &r) && o.Gw.Equal(r.Gw)
 		})
 	})
 	mv.toDevice, mv.lifetimes = true, nil

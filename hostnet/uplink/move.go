@@ -71,9 +71,10 @@ func routes(l netlink.Link, exclude []netip.Prefix) ([]netlink.Route, error) {
 			one := r
 			one.MultiPath, one.LinkIndex, one.Gw, one.Via, one.Flags = nil, h.LinkIndex, h.Gw, h.Via,
 				h.Flags&int(netlink.FLAG_ONLINK)
+			to := netdev.Destination(&one)
 			ours := slices.ContainsFunc(exclude, func(p netip.Prefix) bool {
 				// OVN-Kubernetes' routes to Services have such a gateway
-				return p.Overlaps(netdev.Destination(&one)) && netdev.Destination(&one).Bits() > 0 || p.Contains(addr(one.Gw))
+				return (to.Bits() > 0 && p.Overlaps(to)) || p.Contains(addr(one.Gw))
 			})
 			if h.LinkIndex == l.Attrs().Index && movable(&one) && !ours {
 				list = append(list, one)
@@ -151,8 +152,7 @@ func (v *move) moveRoutes() (string, error) {
 	for _, r := range gatewaysLast(v.routes) {
 		exists := func(withGateway bool) bool {
 			return slices.ContainsFunc(v.toRoutes, func(o netlink.Route) bool {
-				return o.Table == r.Table && netdev.Destination(&o) == netdev.Destination(&r) && o.Priority == r.Priority &&
-					o.Tos == r.Tos && (!withGateway || o.Gw.Equal(r.Gw))
+				return sameRoute(&o, &r) && o.Tos == r.Tos && (!withGateway || o.Gw.Equal(r.Gw))
 			})
 		}
 		if exists(true) {
@@ -175,6 +175,11 @@ func (v *move) moveRoutes() (string, error) {
 		did = append(did, text)
 	}
 	return joinSteps(did), nil
+}
+
+// sameRoute reports whether two routes have one table, destination and metric.
+func sameRoute(a, b *netlink.Route) bool {
+	return a.Table == b.Table && a.Priority == b.Priority && netdev.Destination(a) == netdev.Destination(b)
 }
 
 // copyNeighbors copies known MACs to the other link: replies to requests that are sent there could
