@@ -222,6 +222,9 @@ func (a *agent) updateCNIFacts() {
 		MTU: a.config.Cluster.MTU, Userspace: a.host.found.Gateway.Userspace, TSO: uplink.TSO(a.ovs.View()),
 		Bridge: claims.IntegrationBridge,
 	}
+	if a.snapshot != nil {
+		facts.Reported = a.snapshot.Pods
+	}
 	if a.config.Cluster.ServiceEngine == cluster.EngineOpenFlow {
 		facts.Bridge = claims.ServiceBridge
 	}

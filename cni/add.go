@@ -98,12 +98,12 @@ func (s *Server) attachNew(ctx context.Context, a *attachment, sandbox ns.NetNS,
 	if err := veth.UnplugFrom(sandbox, a.IfName); err != nil {
 		return nil, errTryLater("remove what is in the sandbox of "+a.pod.String(), err)
 	}
-	err := s.alloc.reserve(s.ovs.View(), a, f.Subnets)
+	err := s.alloc.reserve(s.ovs.View(), a, f.Subnets, f.Reported)
 	if errors.Is(err, errFull) {
 		if failed := s.Reconcile(ctx); failed != nil {
 			s.log.Warn("cni: find unused addresses", "error", failed)
 		}
-		err = s.alloc.reserve(s.ovs.View(), a, f.Subnets)
+		err = s.alloc.reserve(s.ovs.View(), a, f.Subnets, f.Reported)
 	}
 	if err != nil {
 		return nil, errTryLater("address of "+a.pod.String(), err)
@@ -137,7 +137,7 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	// in the View, so it must not run before the row is there.
 	inserting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	if err := s.transact(inserting, a.insert(f.Bridge)...); err != nil {
+	if err := s.transact(inserting, append(a.insert(f.Bridge), s.alloc.saveLast(s.ovs.View())...)...); err != nil {
 		s.reconcilesWanted.Add(1) // the transaction may still succeed
 		return nil, errTryLater("port of "+a.pod.String(), err)
 	}

@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -174,8 +175,8 @@ func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 }
 
 // reserve reserves one address of each subnet for the attachment. They are in use until unreserve,
-// or as long as the row exists.
-func (b *allocator) reserve(v ovsdb.View, a *attachment, subnets []netip.Prefix) error {
+// or as long as the row exists. It avoids the addresses of the reported pods while others are free.
+func (b *allocator) reserve(v ovsdb.View, a *attachment, subnets []netip.Prefix, reported []*cluster.Pod) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refresh(v)
@@ -185,10 +186,22 @@ func (b *allocator) reserve(v ovsdb.View, a *attachment, subnets []netip.Prefix)
 			used[p.Addr()] = true
 		}
 	}
+	avoided := maps.Clone(used)
+	for _, p := range reported {
+		if p.Node == b.node {
+			for _, ip := range p.IPs {
+				avoided[ip] = true
+			}
+		}
+	}
 	b.loadLast(v)
 	a.Addresses = nil
 	for _, subnet := range subnets {
-		ip, err := nextAddress(subnet, b.last[cluster.FamilyOf(subnet.Addr())], used)
+		last := b.last[cluster.FamilyOf(subnet.Addr())]
+		ip, err := nextAddress(subnet, last, avoided)
+		if errors.Is(err, errFull) {
+			ip, err = nextAddress(subnet, last, used)
+		}
 		if err != nil {
 			return fmt.Errorf("Node/%s: spec.podCIDRs: %w", b.node, err)
 		}
@@ -217,6 +230,24 @@ func (b *allocator) loadLast(v ovsdb.View) {
 			b.last[cluster.FamilyOf(ip)] = ip
 		}
 	}
+}
+
+// saveLast returns the operations that write the most recently allocated addresses to the row that
+// loadLast reads.
+func (b *allocator) saveLast(v ovsdb.View) []ovsdb.Op {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.loadLast(v)
+	if len(b.last) == 0 {
+		return nil
+	}
+	var last []string
+	for _, ip := range slices.SortedFunc(maps.Values(b.last), netip.Addr.Compare) {
+		last = append(last, ip.String())
+	}
+	return []ovsdb.Op{ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("external_ids", []string{keyLast}),
+		ovsdb.InsertInto("external_ids", map[string]string{keyLast: strings.Join(last, ",")})).
+		Where("name", "==", claims.IntegrationBridge)}
 }
 
 // unreserve ends a reservation, whether it was used or not.

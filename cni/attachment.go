@@ -91,14 +91,7 @@ func (a *attachment) ids() map[string]string {
 // insert returns the operations that put the attachment on a bridge.
 func (a *attachment) insert(bridge string) []ovsdb.Op {
 	port, ops := ovsdb.InsertPort(ovsdb.Interface{Name: a.Host, ExternalIDs: a.ids()}, nil)
-	var allocated []string
-	for _, p := range a.Addresses {
-		allocated = append(allocated, p.Addr().String())
-	}
-	return append(ops, ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port)).Where("name", "==", bridge),
-		ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("external_ids", []string{keyLast}),
-			ovsdb.InsertInto("external_ids", map[string]string{keyLast: strings.Join(allocated, ",")})).
-			Where("name", "==", claims.IntegrationBridge))
+	return append(ops, ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port)).Where("name", "==", bridge))
 }
 
 // portError returns why the attachment's port is not ready; nil if it is. On OVN's bridge, ready

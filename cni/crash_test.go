@@ -159,6 +159,14 @@ func reboot(t *testing.T, engine string) {
 	for _, d := range lab.AllDaemons() {
 		must(t, n.Start(t.Context(), d))
 	}
+	// Services still send to the addresses that the API reports, here the next one of each family.
+	reported := old[2].ips[0].Next()
+	w.manifest("reported.yaml", fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {namespace: default, name: before-3}
+spec: {nodeName: node-a}
+status: {podIPs: [{ip: %s}, {ip: "%s"}]}
+`, reported, old[2].ips[1].Next()))
 	w.start(n)
 	w.ready(n)
 	consistent(t, n)
@@ -168,6 +176,9 @@ func reboot(t *testing.T, engine string) {
 	next.reachable()
 	if slices.ContainsFunc(old, func(s *sandbox) bool { return s.ips[0] == next.ips[0] }) {
 		t.Errorf("the address %s is used again at once", next.ips[0])
+	}
+	if next.ips[0] == reported || next.ips[1] == old[2].ips[1].Next() {
+		t.Errorf("%v has an address that the API reports of another pod", next.ips)
 	}
 	old[0].del() // late, of the earlier sandbox
 	next.reachable()

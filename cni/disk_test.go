@@ -124,8 +124,15 @@ func lostRows(t *testing.T, engine string) {
 		}
 	}
 	t.Run("port removed", func(t *testing.T) {
+		last := func() string { return sh(t, n, `ovs-vsctl get Bridge br-int 'external_ids:"k8s.ovn.org/last-pod-ips"'`) }
+		newest := last()
 		everything("ovs-vsctl del-port " + w.bridge() + " HOST")
 		stillReachable(t, n, pods)
+		sh(t, n, "ovs-vsctl del-port "+w.bridge()+" "+pods[0].host) // the oldest is restored last
+		stillReachable(t, n, pods)
+		if now := last(); now != newest {
+			t.Errorf("the most recently allocated addresses are %s, before %s", now, newest)
+		}
 	})
 	t.Run("port removed without an agent", func(t *testing.T) {
 		kill(t, n, agent)
