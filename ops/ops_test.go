@@ -59,7 +59,7 @@ func TestVitals(t *testing.T) {
 			t.Errorf("%s: readyz: %q", c.name, got)
 		}
 		if got := v.DataplaneError(now); got != c.neglects {
-			t.Errorf("%s: neglected: %q", c.name, got)
+			t.Errorf("%s: degraded: %q", c.name, got)
 		}
 	}
 	v.Set(time.Now(), "", "", true)

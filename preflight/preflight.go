@@ -29,9 +29,9 @@ const (
 // Finding is a fact about the machine that affects Hairpin.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	Object   string   `json:"object"`        // what it is, as in "link flannel.1"
-	Message  string   `json:"message"`       // what it means
-	Remedy   string   `json:"mend,omitzero"` // what an administrator can do
+	Object   string   `json:"object"`          // what it is, as in "link flannel.1"
+	Message  string   `json:"message"`         // what it means
+	Remedy   string   `json:"remedy,omitzero"` // what an administrator can do
 	// Fix has commands equivalent to --fix; none = --fix does nothing about it.
 	Fix []string `json:"fix,omitzero"`
 

@@ -2,6 +2,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,11 +33,11 @@ type Report struct {
 	Engine   string `json:"serviceEngine"` // what serves pods' connections to Services: "ovn" or "openflow"
 	Restarts uint64 `json:"restarts"`      // of Open vSwitch, detected and repaired
 
-	Degraded  string     `json:"neglected,omitempty"` // why the data plane is degraded
+	Degraded  string     `json:"degraded,omitempty"`  // why the data plane is degraded
 	NoRepair  bool       `json:"noRepair,omitempty"`  // drift is not repaired ([default] repair)
 	Leaving   bool       `json:"leaving,omitempty"`   // the Node is being deleted, or about to be: /healthz fails
 	API       *API       `json:"api,omitempty"`       // nil if the agent reads manifests
-	Listeners []Listener `json:"doors,omitempty"`     // the addresses that the agent listens on
+	Listeners []Listener `json:"listeners,omitempty"` // the addresses that the agent listens on
 
 	Switch   *Switch   `json:"openvswitch,omitempty"` // nil until its version is known
 	Redirect *Redirect `json:"redirect,omitempty"`    // nil without eBPF programs
@@ -83,7 +84,7 @@ type Listener struct {
 
 // API is the state of the API server, as this process observes it.
 type API struct {
-	Unreachable bool      `json:"away"`
+	Unreachable bool      `json:"unreachable"`
 	Since       time.Time `json:"since,omitzero"` // when it became unreachable
 	Error       string    `json:"error,omitempty"`
 }
@@ -107,12 +108,27 @@ const ControllerSocket = "controller.sock"
 // AsJSON requests a State in JSON instead of text: it follows a path on the agent's socket.
 const AsJSON = "?output=json"
 
+// names01 are the fields with another name in the reports of v0.1.0. During an upgrade, agents of
+// both versions answer.
+type names01 struct {
+	Degraded  string     `json:"neglected"`
+	Listeners []Listener `json:"doors"`
+	API       struct {
+		Unreachable bool `json:"away"`
+	} `json:"api"`
+}
+
 // Parse reads the report of an agent. The agent is not trusted: Parse makes its texts safe to print
 // on a terminal.
 func Parse(body []byte) (*Report, error) {
 	var r Report
-	if err := json.Unmarshal(body, &r); err != nil {
+	var old names01
+	if err := errors.Join(json.Unmarshal(body, &r), json.Unmarshal(body, &old)); err != nil {
 		return nil, fmt.Errorf("answer of the agent: %w", err)
+	}
+	r.Degraded, r.Listeners = cmp.Or(r.Degraded, old.Degraded), append(r.Listeners, old.Listeners...)
+	if r.API != nil && old.API.Unreachable {
+		r.API.Unreachable = true
 	}
 	if r.Node == "" {
 		return nil, errors.New("answer of the agent: names no node")
