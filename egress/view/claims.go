@@ -24,8 +24,11 @@ const verifyWithin = 500 * time.Millisecond
 type Verdict struct {
 	Address netip.Addr
 	claimer string // the other node
-	node    string // the node that the address is assigned to; empty if unknown
+	node    string // the node that the address is assigned to, or noNode; empty if unknown
 }
+
+// noNode stands for the node of an address that is assigned to none. No node has this name.
+const noNode = "no node"
 
 // verifyFunc requests the node of an address from the API, asynchronously.
 type verifyFunc func(e *cluster.EgressIP, a netip.Addr, claimer string)
@@ -99,7 +102,7 @@ func (v *Verifier) answer(ctx context.Context, q verifyRequest) {
 	defer cancel()
 	node, err := kube.EgressNode(ctx, v.client, q.owner, q.Address)
 	if err == nil || apierrors.IsNotFound(err) {
-		q.node = cmp.Or(node, "nobody")
+		q.node = cmp.Or(node, noNode)
 	}
 	v.mu.Lock()
 	delete(v.open, q.Address)
@@ -120,8 +123,8 @@ func (v *View) OnClaim(now time.Time, c wire.Claim) (defend bool) {
 		}
 	}
 	if released, is := v.released[c.Address]; is && other != "" {
+		v.stale = v.stale || released.to != other
 		released.to, released.claimed = other, now
-		v.stale = v.stale || released.to != v.released[c.Address].to
 		v.released[c.Address] = released
 	}
 	i := slices.IndexFunc(v.out.EgressIPs, func(e *cluster.EgressIP) bool { return e.CarriedBy(v.node, c.Address) })
@@ -190,9 +193,9 @@ func (v *View) OnVerdict(now time.Time, w Verdict) (defend bool) {
 // different times, so that one of them answers before the other one does.
 func (v *View) abandonedAfter(other string) time.Duration {
 	if v.node < other {
-		return abandoned
+		return abandonTime
 	}
-	return 2 * abandoned
+	return 2 * abandonTime
 }
 
 // ageClaims removes expired claims, and verifies released addresses again.

@@ -19,8 +19,8 @@ import (
 // send pods' packets there.
 const (
 	moveEarly = 1 * time.Second // until the new node passes incoming packets to OVN
-	// moveReroutes is for how long pods are not rerouted to the new node, nor packets of open
-	// connections to a load balancer address forwarded to it.
+	// moveReroutes is the time until pods are rerouted to the new node, and packets of open
+	// connections to a load balancer address are forwarded to it.
 	moveReroutes = 2 * time.Second
 	moveEnds     = 5 * time.Second // until the old node releases it
 )
@@ -31,7 +31,7 @@ type movement struct {
 	egressIP  *cluster.EgressIP // if the address is unassigned: a copy without addresses
 	begun     time.Time
 	requested bool // by a drain or new labels of the old node, so the move does not suggest that it died
-	rerouted  bool
+	rerouted  bool // pods are routed to the new node; true for a load balancer address, which has no pods
 	back      bool // made by moveBack: the status did not change
 }
 
@@ -45,21 +45,22 @@ func (m *movement) ends() time.Duration {
 
 // watchMoves records what has moved from the previous Snapshot to this one.
 func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bool) time.Duration {
-	had, mine := map[netip.Addr]string{}, map[netip.Addr]*cluster.EgressIP{}
+	before := map[netip.Addr]string{}
+	unassigned := map[netip.Addr]*cluster.EgressIP{} // of this node, with their former EgressIPs
 	if v.Base != nil {
 		for _, e := range v.Base.EgressIPs {
 			for _, a := range e.Assigned {
-				had[a.Address] = a.Node
+				before[a.Address] = a.Node
 				if a.Node == v.node && !e.OnlyAnnounced() {
-					mine[a.Address] = e
+					unassigned[a.Address] = e
 				}
 			}
 		}
 	}
 	for _, e := range s.EgressIPs {
 		for _, a := range e.Assigned {
-			from, last := had[a.Address], v.moves[a.Address]
-			delete(mine, a.Address)
+			from, last := before[a.Address], v.moves[a.Address]
+			delete(unassigned, a.Address)
 			if last != nil && last.To != a.Node {
 				delete(v.moves, a.Address)
 			}
@@ -74,12 +75,18 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 			v.moves[a.Address] = m
 		}
 	}
-	rest := map[cluster.Owner]*cluster.EgressIP{}
-	for a, e := range mine {
+	v.keepUnassigned(now, unassigned)
+	return v.ageMoves(now, lost)
+}
+
+// keepUnassigned starts a move to no node for each of these addresses of this node.
+func (v *View) keepUnassigned(now time.Time, unassigned map[netip.Addr]*cluster.EgressIP) {
+	copies := map[cluster.Owner]*cluster.EgressIP{}
+	for a, e := range unassigned {
 		if v.released[a].to != "" {
 			continue
 		}
-		if rest[e.Owner] == nil {
+		if copies[e.Owner] == nil {
 			was := *e
 			was.Assigned, was.Addresses = nil, nil
 			// newest, in the year 6325: another EgressIP that selects the same pods has precedence
@@ -88,12 +95,11 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 				service := *e.Service
 				service.Ended, was.Service = true, &service
 			}
-			rest[e.Owner] = &was
+			copies[e.Owner] = &was
 		}
-		v.moves[a] = &movement{Move: cluster.Move{Address: a, From: v.node}, egressIP: rest[e.Owner], begun: now,
+		v.moves[a] = &movement{Move: cluster.Move{Address: a, From: v.node}, egressIP: copies[e.Owner], begun: now,
 			rerouted: true}
 	}
-	return v.ageMoves(now, lost)
 }
 
 // hadBefore reports whether, by the last status or view, the node of an assignment had the address
@@ -142,17 +148,23 @@ func (v *View) ageMoves(now time.Time, lost map[string]bool) (again time.Duratio
 		default:
 			again = retry.Sooner(again, moveReroutes/20) // the old node may die meanwhile
 		}
-		early := age < moveEarly && !m.rerouted
-		if m.egressIP.OnlyAnnounced() {
-			if early = m.Early && age < moveReroutes; early {
-				again = retry.Sooner(again, moveReroutes-age)
-			}
+		early := m.early(age)
+		if early {
+			again = retry.Sooner(again, moveReroutes-age)
 		}
 		if m.Early != early {
 			m.Early, v.stale = early, true
 		}
 	}
 	return again
+}
+
+// early returns Early of a move that has lasted for age, see cluster.Move.
+func (m *movement) early(age time.Duration) bool {
+	if m.egressIP.OnlyAnnounced() {
+		return m.Early && age < moveReroutes // watchMoves decides whether it is early at all
+	}
+	return age < moveEarly && !m.rerouted
 }
 
 // takenOverFrom returns the addresses that live nodes took over from nodes that seem dead. If a
@@ -196,9 +208,9 @@ func (v *View) withMoves(e *cluster.EgressIP, items []cluster.Assignment,
 		}
 		return items, moving
 	}
-	early := takenOverFrom(e.Assigned, items, lost)
+	fromLost := takenOverFrom(e.Assigned, items, lost)
 	if len(v.moves) == 0 {
-		return items, early
+		return items, fromLost
 	}
 	list = slices.Clone(items)
 	for i, a := range list {
@@ -221,7 +233,7 @@ func (v *View) withMoves(e *cluster.EgressIP, items []cluster.Assignment,
 			moving = append(moving, m.Move)
 		}
 	}
-	return list, append(moving, early...)
+	return list, append(moving, fromLost...)
 }
 
 // movesTo returns the moves of a load balancer address to its node from all others that may have
@@ -275,9 +287,9 @@ func (v *View) ended(s *cluster.Snapshot) (list []*cluster.EgressIP) {
 
 // find returns an EgressIP by name; nil if there is none.
 func find(sorted []*cluster.EgressIP, o cluster.Owner) *cluster.EgressIP {
-	i, there := slices.BinarySearchFunc(sorted, o,
+	i, found := slices.BinarySearchFunc(sorted, o,
 		func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })
-	if !there {
+	if !found {
 		return nil
 	}
 	return sorted[i]

@@ -33,14 +33,9 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 			m := slices.IndexFunc(e.Moving, func(m cluster.Move) bool { return m.Address == x })
 			switch status := published.NodeOf(x); {
 			case r.Node == "":
-				r.Why = cmp.Or(conditionMessage(e, x.String()), "the controller has not said why")
-				if e.OnlyAnnounced() {
-					r.Why = cmp.Or(e.Service.Announced.Message, "the controller has not said why")
-				} else if e.Service != nil { // an EgressService has no conditions
-					r.Why = "no host: kubectl get events -n " + e.Owner.Namespace
-				}
+				r.Why = whyUnassigned(e, x)
 			case r.Node != status:
-				r.Why = "the status still says " + cmp.Or(status, "nobody")
+				r.Why = "the status still says " + cmp.Or(status, noNode)
 			case m >= 0 && e.OnlyAnnounced():
 				r.Why = continuing(e, x)
 			case m >= 0:
@@ -56,6 +51,18 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 		}
 	}
 	return list
+}
+
+// whyUnassigned returns why an address has no node.
+func whyUnassigned(e *cluster.EgressIP, x netip.Addr) string {
+	const unknown = "the controller has not said why"
+	switch {
+	case e.OnlyAnnounced():
+		return cmp.Or(e.Service.Announced.Message, unknown)
+	case e.Service != nil: // an EgressService has no conditions
+		return "no host: kubectl get events -n " + e.Owner.Namespace
+	}
+	return cmp.Or(conditionMessage(e, x.String()), unknown)
 }
 
 // continuing returns which nodes continue their open connections to a load balancer address; empty

@@ -41,7 +41,7 @@ func TestEgressStatus(t *testing.T) {
 	s.lose("a")
 	s.is(0, base, first+" b, "+second+" c, "+first+" a>b")
 	if r := Report(s.out, s.Base); len(r) != 2 || r[0].Node != "b" || r[0].Why != "the status still says a" ||
-		r[1].Why != "the status still says nobody" {
+		r[1].Why != "the status still says no node" {
 		t.Error(r)
 	}
 }

@@ -16,7 +16,9 @@ const (
 	solicitEvery = time.Second
 	solicitFor   = 10 * time.Second // after the last probe without a reply
 	maxSolicited = 32               // at once
-	abandoned    = 4 * solicitEvery // four requests and their replies were not all lost
+	// abandonTime is how long after its last claim another node has given up an address: four
+	// requests and their replies were not all lost.
+	abandonTime = 4 * solicitEvery
 )
 
 // Solicit returns the addresses to solicit now, and when to call it again; 0 if not before probes

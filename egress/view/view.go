@@ -1,5 +1,9 @@
 // Package view computes an agent's view of EgressIPs: their status, corrected by what the agent
 // itself knows of dead nodes, moving addresses and conflicts.
+//
+// The EgressIPs of a Snapshot include EgressServices and load balancer addresses. A load balancer
+// address is only announced (EgressIP.OnlyAnnounced), and moves in another way: no pods are routed
+// to its node, but nodes that had it forward packets of its open connections to each other.
 package view
 
 import (
@@ -44,12 +48,12 @@ type View struct {
 	alone      bool        // there is no API, and no controller to be ahead of
 	Verify     verifyFunc
 
-	Base          *cluster.Snapshot // the last one from the API
-	out           *cluster.Snapshot // the same with this agent's view
-	lost, dead    map[string]bool   // the unreachable nodes of out; dead: for doubtFor at least
-	lostSince     map[string]time.Time
-	ahead         map[string]time.Time
-	distrust      map[string]bool // nodes whose unreachability is ignored until they reply again
+	Base          *cluster.Snapshot    // the last one from the API
+	out           *cluster.Snapshot    // Base with this agent's view
+	lost, dead    map[string]bool      // the unreachable nodes of out; dead: for doubtFor at least
+	lostSince     map[string]time.Time // when nodes became unreachable
+	ahead         map[string]time.Time // since when the addresses of a lost node are elsewhere in out
+	alive         map[string]bool      // nodes that count as alive while they are unreachable, see treatAsAlive
 	released      map[netip.Addr]releasedAddress
 	foreignClaims map[netip.Addr]foreignClaim
 	moves         map[netip.Addr]*movement
@@ -57,7 +61,7 @@ type View struct {
 	stale         bool // out must be made again
 	nextTargets   time.Time
 	nextSolicit   time.Time
-	lastSolicited netip.Addr // the last one
+	lastSolicited netip.Addr // the last address that Solicit returned
 }
 
 // Nodes reports which nodes are alive, like a prober.
@@ -92,7 +96,7 @@ type correctedEgressIP struct{ base, out *cluster.EgressIP }
 func New(node string, p Nodes, apiReplies func() bool, alone bool, log *slog.Logger) *View {
 	return &View{
 		node: node, log: log, prober: p, apiReplies: apiReplies, alone: alone, ahead: map[string]time.Time{},
-		distrust: map[string]bool{}, lostSince: map[string]time.Time{},
+		alive: map[string]bool{}, lostSince: map[string]time.Time{},
 		released: map[netip.Addr]releasedAddress{}, foreignClaims: map[netip.Addr]foreignClaim{},
 		moves: map[netip.Addr]*movement{}, corrected: map[cluster.Owner]correctedEgressIP{},
 	}
@@ -100,7 +104,7 @@ func New(node string, p Nodes, apiReplies func() bool, alone bool, log *slog.Log
 
 // Correct returns the Snapshot with this agent's view, and when to call it again.
 func (v *View) Correct(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot, time.Duration) {
-	if s == nil || len(s.EgressIPs) == 0 && len(v.moves) == 0 && (v.Base == nil || len(v.Base.EgressIPs) == 0) {
+	if s == nil || v.idle(s) {
 		v.prober.SetTargets(nil)
 		v.Base, v.out = s, s
 		return s, 0
@@ -125,6 +129,12 @@ func (v *View) Correct(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot, t
 		v.prober.SetTargets(v.targets(s))
 	}
 	return v.out, again
+}
+
+// idle reports whether there are no EgressIPs, and nothing of deleted ones remains.
+func (v *View) idle(s *cluster.Snapshot) bool {
+	return len(s.EgressIPs) == 0 && (v.Base == nil || len(v.Base.EgressIPs) == 0) &&
+		len(v.moves) == 0 && len(v.foreignClaims) == 0
 }
 
 // targets returns the nodes that carry addresses, if they concern this node: it may have to carry
@@ -174,14 +184,14 @@ func (v *View) lostNodes(now time.Time, s *cluster.Snapshot) (map[string]bool, t
 	lost := maps.Clone(v.prober.Unreachable())
 	var again time.Duration
 	maps.DeleteFunc(v.ahead, func(n string, _ time.Time) bool { return !lost[n] })
-	for n := range v.distrust {
+	for n := range v.alive {
 		if !lost[n] {
-			delete(v.distrust, n)
+			delete(v.alive, n)
 		}
 		delete(lost, n)
 	}
 	for n := range lost {
-		if v.alone || !carriesAny(s, n) {
+		if v.alone || !anyOn(s, map[string]bool{n: true}) {
 			delete(v.ahead, n)
 			continue
 		}
@@ -222,25 +232,25 @@ func (v *View) ageLost(now time.Time, lost map[string]bool) (dead map[string]boo
 // treatAsAlive ignores that a node is unreachable, until it replies again.
 func (v *View) treatAsAlive(node string) {
 	v.log.Warn("node is alive after all", "target", node)
-	v.distrust[node] = true
+	v.alive[node] = true
 	v.stale = true
 }
 
-func carriesAny(s *cluster.Snapshot, node string) bool {
-	return slices.ContainsFunc(s.EgressIPs, func(e *cluster.EgressIP) bool { return carries(e, node) })
+// anyOn reports whether one of these nodes has an egress address.
+func anyOn(s *cluster.Snapshot, nodes map[string]bool) bool {
+	return slices.ContainsFunc(s.EgressIPs, func(e *cluster.EgressIP) bool { return on(e, nodes) })
 }
 
-func carries(e *cluster.EgressIP, node string) bool {
-	return slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return a.Node == node })
+// on reports whether one of these nodes has an address of e.
+func on(e *cluster.EgressIP, nodes map[string]bool) bool {
+	return slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return nodes[a.Node] })
 }
 
 // overlay makes the Snapshot with the view.
 func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool) *cluster.Snapshot {
-	var decided []assign.Decision
-	for n := range lost {
-		if decided == nil && carriesAny(s, n) {
-			decided = assign.Addresses(s, assign.Rules{Unreachable: lost})
-		}
+	var decided []assign.Decision // for each of s.EgressIPs, if an address of them must move
+	if anyOn(s, lost) {
+		decided = assign.Addresses(s, assign.Rules{Unreachable: lost})
 	}
 	list, made, same := slices.Concat(s.EgressIPs, v.ended(s)), map[cluster.Owner]correctedEgressIP{}, true
 	for i, e := range list {
@@ -267,8 +277,7 @@ func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool)
 		return s
 	}
 	out := *s
-	out.EgressIPs = slices.SortedFunc(slices.Values(list),
-		(*cluster.EgressIP).Compare)
+	out.EgressIPs = slices.SortedFunc(slices.Values(list), (*cluster.EgressIP).Compare)
 	return &out
 }
 
@@ -276,12 +285,11 @@ func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool)
 // decided to be. An address without another node is left out if the EgressIP has another of the
 // family, or releases it. Otherwise it stays on the lost node until the controller removes it.
 func takenOver(e *cluster.EgressIP, decided []cluster.Assignment, lost map[string]bool) []cluster.Assignment {
-	had := e.Assigned
-	if !slices.ContainsFunc(had, func(a cluster.Assignment) bool { return lost[a.Node] }) {
-		return had
+	if !on(e, lost) {
+		return e.Assigned
 	}
 	list := slices.Clone(decided)
-	for _, a := range had {
+	for _, a := range e.Assigned {
 		if !e.Releases && !slices.ContainsFunc(decided,
 			func(d cluster.Assignment) bool { return d.Address.Is4() == a.Address.Is4() }) {
 			list = append(list, a)

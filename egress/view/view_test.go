@@ -204,6 +204,17 @@ func TestEgressClaims(t *testing.T) {
 	if len(s.Conflicts()) > 0 {
 		t.Error(s.Conflicts())
 	}
+
+	s.OnClaim(s.now, wire.Claim{Address: a, MAC: cluster.MAC{6}})
+	none := decidedBy()
+	none.EgressIPs = nil
+	again := time.Duration(1)
+	for end := s.now.Add(2 * conflictFor); again > 0 && s.now.Before(end); s.now = s.now.Add(again) {
+		_, again = s.Correct(s.now, none)
+	}
+	if again != 0 || len(s.Conflicts()) > 0 {
+		t.Error("the last EgressIP is deleted, and its conflict stays:", again, s.Conflicts())
+	}
 }
 
 // TestEgressMoves: from a live node, an address moves in steps. An unrequested move does not wait
