@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -193,15 +192,11 @@ func (e *egressHandler) announce(
 	} else {
 		e.measureMoves(time.Now(), before)
 	}
-	watched := wire.Watched{Bridge: g.Bridge, MAC: g.MAC, Addresses: e.announced.Addresses()}
+	watched := &wire.Watched{Bridge: g.Bridge, MAC: g.MAC, Addresses: e.announced.Addresses()}
 	for _, a := range e.view.Released() {
 		watched.Addresses[a] = true
 	}
-	old := e.listener.Watching.Load()
-	if old == nil || old.Bridge != watched.Bridge || old.MAC != watched.MAC ||
-		!maps.Equal(old.Addresses, watched.Addresses) {
-		e.listener.Expect(&watched)
-	}
+	e.listener.Expect(watched)
 	return wait
 }
 

@@ -27,15 +27,32 @@ const (
 // Announced records which egress addresses this node has announced. ovn-controller announces IPv4
 // ones, too; only Hairpin sends unsolicited neighbor advertisements.
 type Announced struct {
-	addresses map[netip.Addr]*announced
+	addresses map[netip.Addr]*announcedAddress
 }
 
-// announced counts the announcements of an address, with a MAC.
-type announced struct {
+// announcedAddress records the announcements of an address with a MAC.
+type announcedAddress struct {
 	mac        cluster.MAC
-	times      int
-	last, next time.Time
-	listened   bool // the agent ran until now, or has waited for claims
+	times      int       // how many were sent
+	last, next time.Time // of them
+	listened   bool      // the next one need not wait for claims
+}
+
+// step decides whether an announcement is due now. It returns when to call it again, 0 if not.
+func (a *announcedAddress) step(now time.Time) (due bool, wait time.Duration) {
+	// The agent has just started, or did not run when an announcement was due.
+	if !a.listened && (a.times == 0 || now.Sub(a.next) > egressAnnounceAgain) {
+		a.next, a.listened = now.Add(egressListen), true
+	}
+	if a.times < egressAnnouncements && !a.next.After(now) {
+		a.last, a.next, a.listened = now, now.Add(egressAnnounceAgain<<a.times), false
+		a.times++
+		due = true
+	}
+	if a.times < egressAnnouncements {
+		wait = max(a.next.Sub(now), time.Millisecond)
+	}
+	return due, wait
 }
 
 // Defend schedules an announcement of an address that another machine claims.
@@ -54,7 +71,7 @@ func (c *Announced) Announce(now time.Time, own *cluster.Node, list []*cluster.E
 	links map[host.AddressKey]host.Address) (time.Duration, error) {
 	node, g := own.Name, &own.Gateway
 	was := c.addresses
-	c.addresses = map[netip.Addr]*announced{}
+	c.addresses = map[netip.Addr]*announcedAddress{}
 	frames := map[string][][]byte{} // by link
 	var again time.Duration
 	for _, e := range list {
@@ -65,20 +82,14 @@ func (c *Announced) Announce(now time.Time, own *cluster.Node, list []*cluster.E
 			link, mac := announcedOn(own, x.Address, links)
 			a := was[x.Address]
 			if a == nil || a.mac != mac {
-				a = &announced{mac: mac, next: now, listened: was != nil}
-			}
-			if !a.listened && (a.times == 0 || now.Sub(a.next) > egressAnnounceAgain) {
-				a.next, a.listened = now.Add(egressListen), true
+				a = &announcedAddress{mac: mac, next: now, listened: was != nil}
 			}
 			c.addresses[x.Address] = a
-			if a.times < egressAnnouncements && !a.next.After(now) {
+			due, wait := a.step(now)
+			if due {
 				frames[link] = append(frames[link], announcement(mac, x.Address))
-				a.last, a.next, a.listened = now, now.Add(egressAnnounceAgain<<a.times), false
-				a.times++
 			}
-			if a.times < egressAnnouncements {
-				again = retry.Sooner(again, max(a.next.Sub(now), time.Millisecond))
-			}
+			again = retry.Sooner(again, wait)
 		}
 	}
 	var errs []error

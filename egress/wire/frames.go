@@ -26,7 +26,7 @@ func AnnounceHost(g cluster.Gateway) error {
 	}
 	entries, err := netlink.NeighList(link.Attrs().Index, netlink.FAMILY_ALL)
 	if err != nil {
-		return fmt.Errorf("announce the host: neighbours: %w", err)
+		return fmt.Errorf("announce the host: neighbors: %w", err)
 	}
 	var frames [][]byte
 	for _, p := range g.Addresses {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -22,8 +23,8 @@ import (
 type Listener struct {
 	report   func([]Claim)
 	log      *slog.Logger
-	drop     func() // counts unchecked claims
-	Watching atomic.Pointer[Watched]
+	drop     func() // counts a claim that is not passed on
+	watching atomic.Pointer[Watched]
 	wake     signal.Signal
 }
 
@@ -34,14 +35,19 @@ type Watched struct {
 	Addresses map[netip.Addr]bool
 }
 
-// NewListener makes a Listener that passes claims to report, at most MaxClaims at once.
+// NewListener makes a Listener that passes claims to report, at most MaxClaims at once. It calls
+// drop for each claim that it does not pass on.
 func NewListener(report func([]Claim), log *slog.Logger, drop func()) *Listener {
 	return &Listener{report: report, log: log, drop: drop, wake: signal.New()}
 }
 
-// Expect sets what to listen for.
-func (l *Listener) Expect(o *Watched) {
-	l.Watching.Store(o)
+// Expect sets what to listen for. The same again changes nothing.
+func (l *Listener) Expect(w *Watched) {
+	old := l.watching.Load()
+	if old != nil && old.Bridge == w.Bridge && old.MAC == w.MAC && maps.Equal(old.Addresses, w.Addresses) {
+		return
+	}
+	l.watching.Store(w)
 	l.wake.Notify()
 }
 
@@ -52,12 +58,12 @@ const listenAgain = time.Second
 // Run listens until ctx ends, while there are addresses to listen for.
 func (l *Listener) Run(ctx context.Context) {
 	for warned := false; ctx.Err() == nil; {
-		o := l.Watching.Load()
-		if o == nil || len(o.Addresses) == 0 {
+		w := l.watching.Load()
+		if w == nil || len(w.Addresses) == 0 {
 			l.wake.Wait(ctx)
 			continue
 		}
-		err := l.listen(ctx, o.Bridge)
+		err := l.listen(ctx, w.Bridge)
 		if err == nil {
 			continue
 		}
@@ -78,8 +84,8 @@ func (l *Listener) listen(ctx context.Context, bridge string) error {
 	defer func() { _ = f.Close() }()
 	waiting := claimBatch{drop: l.drop}
 	for frame := make([]byte, 256); ctx.Err() == nil; {
-		o := l.Watching.Load()
-		if o == nil || len(o.Addresses) == 0 || o.Bridge != bridge {
+		w := l.watching.Load()
+		if len(w.Addresses) == 0 || w.Bridge != bridge {
 			return nil
 		}
 		wait := waiting.flush(time.Now(), l.report)
@@ -87,7 +93,7 @@ func (l *Listener) listen(ctx context.Context, bridge string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", bridge, err)
 		}
-		if c, ok := parseClaim(frame[:n]); ok && c.MAC != o.MAC && l.Watching.Load().Addresses[c.Address] {
+		if c, ok := parseClaim(frame[:n]); ok && c.MAC != w.MAC && l.watching.Load().Addresses[c.Address] {
 			waiting.add(c)
 		}
 	}

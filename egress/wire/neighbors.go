@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -24,8 +25,10 @@ import (
 // Neighbors resolves machines on the gateway bridge's network that pods talk to with an address
 // that moves here, before pods are rerouted. OVN keeps four packets for an unresolved neighbor and
 // drops the others, so connections would wait a second for a repeated SYN. OVN also learns from
-// replies to the host's requests. Packets from these machines identify them: this node already
-// replies to ARP for the address, and forwards packets of unknown connections.
+// replies to the host's requests.
+//
+// The machines are the senders of packets to the address. This node receives these packets already,
+// because it replies to ARP for the address.
 type Neighbors struct {
 	log  *slog.Logger
 	want atomic.Pointer[arriving]
@@ -61,8 +64,7 @@ func (n *Neighbors) Expect(g cluster.Gateway, node string, list []*cluster.Egres
 	slices.SortFunc(a.addresses, netip.Addr.Compare)
 	a.addresses = slices.Compact(a.addresses)
 	a.addresses = a.addresses[:min(len(a.addresses), maxArriving)]
-	if old := n.want.Load(); old == nil && len(a.addresses) == 0 || old != nil &&
-		slices.Equal(old.addresses, a.addresses) {
+	if old := n.want.Load(); old == nil && len(a.addresses) == 0 || reflect.DeepEqual(old, a) {
 		return
 	}
 	n.want.Store(a)
@@ -79,7 +81,7 @@ func (n *Neighbors) Run(ctx context.Context) {
 	for n.wake.Wait(ctx) {
 		if a := n.want.Load(); len(a.addresses) > 0 {
 			if err := n.solicit(ctx, a); err != nil {
-				n.log.Warn("resolve neighbours of egress addresses that move here", "error", err)
+				n.log.Warn("resolve neighbors of egress addresses that move here", "error", err)
 			}
 		}
 	}
@@ -93,17 +95,17 @@ func (n *Neighbors) solicit(ctx context.Context, a *arriving) error {
 	if err != nil {
 		return fmt.Errorf("link %s: %w", g.Bridge, err)
 	}
-	requested := map[netip.Addr]bool{}
-	request := func(neighbor netip.Addr) error {
+	solicited := map[netip.Addr]bool{}
+	solicitOnce := func(neighbor netip.Addr) error {
 		own := ownFor(g.Addresses, neighbor)
-		if requested[neighbor] || len(requested) == maxNeighbors || !own.IsValid() {
+		if solicited[neighbor] || len(solicited) == maxNeighbors || !own.IsValid() {
 			return nil
 		}
-		requested[neighbor] = true
+		solicited[neighbor] = true
 		return send(bridge.Attrs().Index, [][]byte{solicitation(g.MAC, own, neighbor)})
 	}
 	for _, r := range g.NextHops {
-		if err := request(r); err != nil {
+		if err := solicitOnce(r); err != nil {
 			return err
 		}
 	}
@@ -118,7 +120,7 @@ func (n *Neighbors) solicit(ctx context.Context, a *arriving) error {
 			return fmt.Errorf("%s: %w", g.Uplink, err)
 		}
 		if neighbor := sourceAddress(frame[:length]); onNetwork(g.Addresses, neighbor) {
-			if err := request(neighbor); err != nil {
+			if err := solicitOnce(neighbor); err != nil {
 				return err
 			}
 		}
@@ -156,7 +158,9 @@ const (
 	offsetSrc6, offsetDst6 = 14 + 8, 14 + 24
 )
 
-// toAddresses returns a filter for the first bytes of packets to addresses.
+// toAddresses returns a filter for the first bytes of packets to addresses. Each address has one
+// part: it compares the EtherType and each 32-bit word of the destination, two instructions for
+// each comparison, and accepts the packet. A comparison that fails jumps to the next part.
 func toAddresses(list []netip.Addr) []bpf.Instruction {
 	var program []bpf.Instruction
 	for _, a := range list {

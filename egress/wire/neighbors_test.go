@@ -13,7 +13,8 @@ import (
 )
 
 // TestNeighborsExpected: packets to an address that moves to the node are examined, unless it is a
-// load balancer's: its move lasts for minutes, and all of its clients' packets would be.
+// load balancer's: its move lasts for minutes, and all of its clients' packets would be. They are
+// examined on the node's present uplink.
 func TestNeighborsExpected(t *testing.T) {
 	n := NewNeighbors(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	moving := func(a, to string) *cluster.EgressIP {
@@ -21,10 +22,17 @@ func TestNeighborsExpected(t *testing.T) {
 	}
 	announced := moving("172.18.0.55", "a")
 	announced.Service = &cluster.EgressService{Announced: &cluster.Announcement{}}
-	n.Expect(cluster.Gateway{Uplink: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("172.18.0.3/16")}}, "a",
-		[]*cluster.EgressIP{announced, moving("172.18.0.33", "a"), moving("172.18.0.34", "b"), moving("10.0.0.1", "a")})
+	g := cluster.Gateway{Uplink: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("172.18.0.3/16")}}
+	list := []*cluster.EgressIP{announced, moving("172.18.0.33", "a"), moving("172.18.0.34", "b"),
+		moving("10.0.0.1", "a")}
+	n.Expect(g, "a", list)
 	if got := n.want.Load().addresses; !slices.Equal(got, []netip.Addr{netip.MustParseAddr("172.18.0.33")}) {
 		t.Error(got)
+	}
+	g.Uplink = "eth1"
+	n.Expect(g, "a", list)
+	if got := n.want.Load().gateway.Uplink; got != "eth1" {
+		t.Errorf("the uplink is another one, and %s is watched", got)
 	}
 }
 
