@@ -56,7 +56,7 @@ func newEgressHandler(
 	log *slog.Logger,
 ) *egressHandler {
 	e := &egressHandler{node: node, log: log, inbox: b, countDropped: m.dropClaim, observeMove: m.addressMoved}
-	e.prober = probe.New(p, log, func() bool { return false })
+	e.prober = probe.New(p, log, nil)
 	e.view = view.New(node, e.prober, api.Answers, client == nil, log)
 	e.listener = wire.NewListener(e.enqueueClaims, log, e.countDropped)
 	e.neighbors = wire.NewNeighbors(log)

@@ -35,38 +35,38 @@ const discard = 9
 // Prober probes nodes, all at once and independently. One goroutine receives all results and
 // decides; there are no locks to wait for.
 type Prober struct {
-	egress   config.EgressProbing
-	secrets  credentials.TransportCredentials
-	identity *identity             // nil: probes are not encrypted
-	problem  atomic.Pointer[error] // why identity cannot be used now
-	log      *slog.Logger
-	hold     func() bool // no node may become unreachable now
-	Changed  signal.Signal
+	config    config.EgressProbing
+	transport credentials.TransportCredentials
+	identity  *identity             // nil: probes are not encrypted
+	problem   atomic.Pointer[error] // why identity cannot be used now
+	log       *slog.Logger
+	hold      func() bool // while it returns true, no node becomes unreachable; may be nil
+	Changed   signal.Signal
 
 	mu         sync.Mutex
 	targets    map[string]netip.Addr
 	newTargets signal.Signal // targets changed
 
 	lost      atomic.Pointer[map[string]bool]
-	answering atomic.Pointer[map[string]bool] // of the probed nodes: the last probes were answered
+	replying  atomic.Pointer[map[string]bool] // for each probed node, whether it replied to the last probes
 	disturbed atomic.Pointer[time.Time]
 }
 
 // Off reports whether probing is disabled.
-func (b *Prober) Off() bool { return b.egress.Timeout == 0 }
+func (b *Prober) Off() bool { return b.config.Timeout == 0 }
 
-// New returns a Prober without targets. While hold returns true, no node becomes unreachable.
+// New returns a Prober without targets. While hold returns true, no node becomes unreachable;
+// nil: it never does.
 func New(p config.EgressProbing, log *slog.Logger, hold func() bool) *Prober {
 	b := &Prober{
-		egress: p, identity: newIdentity(p), secrets: insecure.NewCredentials(), log: log,
+		config: p, identity: newIdentity(p), transport: insecure.NewCredentials(), log: log, hold: hold,
 		Changed: signal.New(), newTargets: signal.New(),
 	}
-	b.hold = func() bool { return hold() || b.Problem() != nil }
 	b.lost.Store(&map[string]bool{})
-	b.answering.Store(&map[string]bool{})
+	b.replying.Store(&map[string]bool{})
 	b.disturbed.Store(&time.Time{})
 	if b.identity != nil {
-		b.secrets = credentials.NewTLS(b.identity.config())
+		b.transport = credentials.NewTLS(b.identity.config())
 		b.checkIdentity()
 	}
 	return b
@@ -87,8 +87,8 @@ func (b *Prober) SetTargets(targets map[string]netip.Addr) {
 // Unreachable returns the nodes that do not reply. The map must not be changed.
 func (b *Prober) Unreachable() map[string]bool { return *b.lost.Load() }
 
-// Answers reports whether a node is probed, and has replied recently.
-func (b *Prober) Answers(name string) bool { return (*b.answering.Load())[name] }
+// Replies reports whether a node is probed, and replied to the last probes.
+func (b *Prober) Replies(name string) bool { return (*b.replying.Load())[name] }
 
 // Disturbed returns when a probed node last did not reply, or probing itself had stalled or began.
 // Changed is notified when such a time begins.
@@ -100,7 +100,7 @@ type connections map[string]*grpc.ClientConn
 // probeResult is the result of one probe.
 type probeResult struct {
 	name string
-	what replyFrom
+	from replyFrom
 	err  error
 	conn *grpc.ClientConn // a connection that no longer works
 }
@@ -108,11 +108,11 @@ type probeResult struct {
 // Run probes until ctx ends. With a timeout of 0 it probes nothing.
 func (b *Prober) Run(ctx context.Context) {
 	go b.watchIdentity(ctx)
-	if b.egress.Timeout == 0 {
+	if b.Off() {
 		<-ctx.Done()
 		return
 	}
-	w := proberLoop{Prober: b, reach: newReach(b.egress), answers: make(chan probeResult),
+	w := proberLoop{Prober: b, reach: newReach(b.config), results: make(chan probeResult),
 		targets: map[string]netip.Addr{}, conns: connections{}}
 	defer w.end()
 	ctx, stop := context.WithCancel(ctx)
@@ -129,8 +129,8 @@ func (b *Prober) Run(ctx context.Context) {
 			b.mu.Unlock()
 			w.reach.set(time.Now(), slices.Sorted(maps.Keys(w.targets)))
 			b.forget(w.conns, w.targets)
-		case r := <-w.answers:
-			w.takeResult(r)
+		case r := <-w.results:
+			w.record(r)
 		case <-timer.C:
 		}
 		timer.Reset(max(time.Until(w.round(ctx)), time.Millisecond))
@@ -141,28 +141,30 @@ func (b *Prober) Run(ctx context.Context) {
 type proberLoop struct {
 	*Prober
 	reach     *reach
-	answers   chan probeResult
+	results   chan probeResult
 	open      sync.WaitGroup // probes in progress
 	targets   map[string]netip.Addr
 	conns     connections
 	lastErr   error
-	isolation isolation
+	isolation isolationLog
 }
 
-// isolation is the logged state of isolation. On a busy machine the state changes several times a
-// second: the log has its end once the end has lasted for isolationCalm.
-type isolation struct {
-	logged bool
+// isolationLog is what the log says about isolation (reach.isolated). On a busy machine the state
+// changes several times a second: its end is logged once it has lasted for isolationLogDelay.
+type isolationLog struct {
+	logged bool      // the last message is that this prober is isolated
 	last   time.Time // when it was isolated last
 }
 
-// note records the state, and reports whether logged has changed.
-func (i *isolation) note(now time.Time, isolated bool) bool {
+const isolationLogDelay = 10 * time.Second
+
+// record records the state, and reports whether logged has changed.
+func (i *isolationLog) record(now time.Time, isolated bool) bool {
 	if isolated {
 		i.last = now
 	}
 	was := i.logged
-	i.logged = isolated || was && now.Sub(i.last) < isolationCalm
+	i.logged = isolated || was && now.Sub(i.last) < isolationLogDelay
 	return i.logged != was
 }
 
@@ -172,8 +174,9 @@ func (w *proberLoop) end() {
 	w.forget(w.conns, nil)
 }
 
-func (w *proberLoop) takeResult(r probeResult) {
-	w.reach.recordReply(time.Now(), r.name, r.what)
+// record records the result of a probe.
+func (w *proberLoop) record(r probeResult) {
+	w.reach.recordReply(time.Now(), r.name, r.from)
 	if r.err != nil {
 		w.lastErr = r.err
 	}
@@ -189,35 +192,26 @@ func (w *proberLoop) round(ctx context.Context) time.Time {
 	now := time.Now()
 	names, next := w.reach.due(now)
 	for _, n := range names {
-		q := probeRequest{name: n, to: w.targets[n], port: discard,
-			limit: max(w.egress.ReplyTimeout(), 100*time.Millisecond)}
-		probes := []func(context.Context) probeResult{q.tcpProbe}
-		if w.egress.Port != 0 {
-			q.port, q.conn = w.egress.Port, w.connection(w.conns, n, q.to)
-			probes[0] = q.check
-			if w.reach.late(n) {
-				probes = append(probes, q.tcpProbe)
-			}
-		}
-		for _, probe := range probes {
+		for _, probe := range w.probes(n) {
 			w.open.Go(func() {
 				select {
-				case w.answers <- probe(ctx):
+				case w.results <- probe(ctx):
 				case <-ctx.Done():
 				}
 			})
 		}
 	}
-	if w.reach.update(now, w.hold()) {
+	hold := w.hold != nil && w.hold() || w.Problem() != nil
+	if w.reach.update(now, hold) {
 		w.publish(w.reach.lost(), w.lastErr)
 	}
-	if d := w.reach.disturbed; d.Sub(*w.disturbed.Swap(&d)) > w.egress.ReplyTimeout() {
+	if d := w.reach.disturbed; d.Sub(*w.disturbed.Swap(&d)) > w.config.ReplyTimeout() {
 		w.Changed.Notify()
 	}
-	if s := w.reach.answering(); !maps.Equal(s, *w.answering.Load()) {
-		w.answering.Store(&s)
+	if s := w.reach.replying(); !maps.Equal(s, *w.replying.Load()) {
+		w.replying.Store(&s)
 	}
-	if w.isolation.note(now, w.reach.isolated) {
+	if w.isolation.record(now, w.reach.isolated) {
 		if w.isolation.logged {
 			w.log.Warn("most nodes do not answer: assuming this prober is isolated, and giving up none")
 		} else {
@@ -227,12 +221,28 @@ func (w *proberLoop) round(ctx context.Context) time.Time {
 	return next
 }
 
+// probes returns the probes of a node to run now: of its health service and, if the last probe has
+// no reply yet, of its kernel. If the health service is not used, only the kernel is probed.
+func (w *proberLoop) probes(name string) []func(context.Context) probeResult {
+	q := probeRequest{name: name, to: w.targets[name], port: w.config.Port,
+		limit: max(w.config.ReplyTimeout(), 100*time.Millisecond)}
+	if q.port == 0 {
+		q.port = discard
+		return []func(context.Context) probeResult{q.tcpProbe}
+	}
+	q.conn = w.connection(w.conns, name, q.to)
+	if w.reach.late(name) {
+		return []func(context.Context) probeResult{q.check, q.tcpProbe}
+	}
+	return []func(context.Context) probeResult{q.check}
+}
+
 // publish publishes the unreachable nodes.
 func (b *Prober) publish(lost map[string]bool, err error) {
 	old := b.Unreachable()
 	for n := range lost {
 		if !old[n] {
-			b.log.Warn("node does not answer", "target", n, "after", b.egress.ReplyTimeout(), "lastError", err)
+			b.log.Warn("node does not answer", "target", n, "after", b.config.ReplyTimeout(), "lastError", err)
 		}
 	}
 	for n := range old {
@@ -255,7 +265,7 @@ func (b *Prober) forget(conns connections, targets map[string]netip.Addr) {
 }
 
 func (b *Prober) target(a netip.Addr) string {
-	return "passthrough:///" + net.JoinHostPort(a.String(), strconv.Itoa(b.egress.Port))
+	return "passthrough:///" + net.JoinHostPort(a.String(), strconv.Itoa(b.config.Port))
 }
 
 // connection returns the connection to a node, which need not be established; nil if it cannot be
@@ -264,9 +274,9 @@ func (b *Prober) connection(conns connections, name string, to netip.Addr) *grpc
 	if c := conns[name]; c != nil {
 		return c
 	}
-	soon := backoff.Config{BaseDelay: b.egress.ProbeInterval(), Multiplier: 1, MaxDelay: b.egress.ProbeInterval()}
-	c, err := grpc.NewClient(b.target(to), grpc.WithTransportCredentials(b.secrets), grpc.WithDisableServiceConfig(),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: soon, MinConnectTimeout: b.egress.ReplyTimeout()}))
+	soon := backoff.Config{BaseDelay: b.config.ProbeInterval(), Multiplier: 1, MaxDelay: b.config.ProbeInterval()}
+	c, err := grpc.NewClient(b.target(to), grpc.WithTransportCredentials(b.transport), grpc.WithDisableServiceConfig(),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: soon, MinConnectTimeout: b.config.ReplyTimeout()}))
 	if err != nil {
 		b.log.Error("probe a node's health", "target", name, "error", err)
 		return nil
@@ -295,23 +305,24 @@ func (q probeRequest) check(ctx context.Context) probeResult {
 	answer, err := grpc_health_v1.NewHealthClient(q.conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 	switch {
 	case err == nil && answer.Status == grpc_health_v1.HealthCheckResponse_SERVING:
-		r.what = replyService
+		r.from = replyService
 	case err == nil:
-		r.what, r.err = replyMachine, errors.New("its agent says that it does not serve")
-	case status.Code(err) == codes.DeadlineExceeded:
-		r.conn = q.conn
-		fallthrough
+		r.from, r.err = replyMachine, errors.New("its agent says that it does not serve")
 	default:
 		r.err = err
+		if status.Code(err) == codes.DeadlineExceeded {
+			r.conn = q.conn
+		}
 	}
 	return r
 }
 
 // tcpProbe opens a connection and closes it. A refused connection also shows that the kernel runs.
+// Without a health service, that counts as a reply of the service.
 func (q probeRequest) tcpProbe(ctx context.Context) probeResult {
-	r := probeResult{name: q.name, what: replyService}
-	if q.port != discard {
-		r.what = replyMachine
+	r := probeResult{name: q.name, from: replyMachine}
+	if q.port == discard {
+		r.from = replyService
 	}
 	ctx, cancel := context.WithTimeout(ctx, q.limit)
 	defer cancel()
@@ -320,7 +331,7 @@ func (q probeRequest) tcpProbe(ctx context.Context) probeResult {
 	case err == nil:
 		_ = c.Close()
 	case !errors.Is(err, unix.ECONNREFUSED):
-		r.what, r.err = replyNone, err
+		r.from, r.err = replyNone, err
 	}
 	return r
 }

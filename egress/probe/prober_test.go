@@ -136,11 +136,11 @@ func TestHealthService(t *testing.T) {
 				h = probeRequest{name: "a", to: at, port: p.Port, conn: b.connection(conns, "a", at),
 					limit: 5 * time.Second}.check(t.Context())
 				b.forget(conns, nil)
-				if h.what == want {
+				if h.from == want {
 					return
 				}
 			}
-			t.Fatalf("secure %t: heard %v, not %v: %v", secure, h.what, want, h.err)
+			t.Fatalf("secure %t: heard %v, not %v: %v", secure, h.from, want, h.err)
 		}
 		check(replyService)
 		if secure { // it is renewed
@@ -159,7 +159,7 @@ func TestHealthService(t *testing.T) {
 			conns := connections{}
 			h := probeRequest{name: "a", to: at, port: p.Port, conn: o.connection(conns, "a", at),
 				limit: time.Second}.check(t.Context())
-			if h.what != replyNone {
+			if h.from != replyNone {
 				t.Error("answers those without a certificate")
 			}
 			o.forget(conns, nil)
@@ -168,7 +168,7 @@ func TestHealthService(t *testing.T) {
 		wg.Wait()
 		check(replyNone)
 		if k := (probeRequest{name: "a", to: at, port: p.Port,
-			limit: 5 * time.Second}).tcpProbe(t.Context()); k.what != replyMachine {
+			limit: 5 * time.Second}).tcpProbe(t.Context()); k.from != replyMachine {
 			t.Errorf("an agent that is not there: %v", k)
 		}
 	}
@@ -249,12 +249,12 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 // TestIsolationIsLoggedOnce: an overloaded machine considers itself isolated several times a
 // second; its log has a line for all of them.
 func TestIsolationIsLoggedOnce(t *testing.T) {
-	var i isolation
+	var i isolationLog
 	var told []string
 	begin := time.Now()
 	for ms := 0; ms <= 60_000; ms += 50 {
 		busy := ms >= 1000 && ms < 20_000 && ms/50%2 == 0 || ms == 50_000
-		if now := begin.Add(time.Duration(ms) * time.Millisecond); i.note(now, busy) {
+		if now := begin.Add(time.Duration(ms) * time.Millisecond); i.record(now, busy) {
 			told = append(told, fmt.Sprint(i.logged, " at ", now.Sub(begin)))
 		}
 	}

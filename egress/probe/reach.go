@@ -9,13 +9,13 @@ import (
 
 // Limits for the reachability of probed nodes.
 const (
-	leastUnanswered = 3                     // probes without a reply that make a node unreachable
-	urgentLeast     = 20 * time.Millisecond // between two probes of a node whose reply is late
-	// how long a machine that replies may be without its agent, which may be restarting
-	serviceGrace    = 10 * time.Second
-	answersToReturn = 3                // replies that make an unreachable node reachable again
-	returnLeast     = time.Second      // and the least time from the first to the last of them
-	isolationCalm   = 10 * time.Second // how long most nodes must have replied before the end of isolation is logged
+	minUnanswered     = 3                     // probes without a reply that make a node unreachable
+	minUrgentInterval = 20 * time.Millisecond // between two probes of a node whose reply is late
+	// serviceGrace is how long a machine that replies may be without its agent, which may be
+	// restarting.
+	serviceGrace     = 10 * time.Second
+	minReturnReplies = 3           // replies that make an unreachable node reachable again
+	minReturnTime    = time.Second // from the first to the last of them
 )
 
 // replyFrom is the part of a node that replied to a probe.
@@ -43,11 +43,11 @@ type reach struct {
 type targetState struct {
 	machine     time.Time // time of the last reply of the machine
 	service     time.Time // and of the service
-	asked       time.Time // time of the last probe
+	probed      time.Time // time of the last probe
 	next        time.Time // the next probe is due
 	unanswered  int       // probes since the last reply of the machine
 	unreachable bool
-	answers     int       // since it became unreachable, without a gap
+	returns     int       // replies of the service since it became unreachable, without a gap
 	returning   time.Time // time of the first of them
 }
 
@@ -71,15 +71,15 @@ func (r *reach) set(now time.Time, names []string) {
 }
 
 // urgent returns the time between two probes of a node whose reply is late.
-func (r *reach) urgent() time.Duration { return max(r.silence/10, urgentLeast) }
+func (r *reach) urgent() time.Duration { return max(r.silence/10, minUrgentInterval) }
 
-// due returns the targets to probe now, and the time of the next one.
+// due returns the targets to probe now, and the time of the next one. It records the probes.
 func (r *reach) due(now time.Time) (names []string, next time.Time) {
 	next = now.Add(r.interval)
 	for name, t := range r.targets {
 		if !t.next.After(now) {
 			names = append(names, name)
-			t.asked, t.next = now, now.Add(r.interval)
+			t.probed, t.next = now, now.Add(r.interval)
 			if t.unanswered++; !t.unreachable {
 				t.next = now.Add(r.urgent()) // a reply defers it
 			}
@@ -93,31 +93,29 @@ func (r *reach) due(now time.Time) (names []string, next time.Time) {
 }
 
 // recordReply records a reply.
-func (r *reach) recordReply(now time.Time, name string, what replyFrom) {
+func (r *reach) recordReply(now time.Time, name string, from replyFrom) {
 	t := r.targets[name]
-	if t == nil || what == replyNone {
+	if t == nil || from == replyNone {
 		return
 	}
 	if t.unreachable {
-		if t.answers == 0 || now.Sub(t.machine) > r.silence+r.interval {
-			t.answers, t.returning = 0, now
+		if t.returns == 0 || now.Sub(t.machine) > r.silence+r.interval {
+			t.returns, t.returning = 0, now
 		}
-		if what == replyService {
-			t.answers++
+		if from == replyService {
+			t.returns++
 		}
 	}
 	t.machine, t.unanswered = now, 0
-	if what == replyService {
+	if from == replyService {
 		t.service = now
 	}
-	t.next = t.asked.Add(r.interval)
+	t.next = t.probed.Add(r.interval)
 }
 
-// update updates the unreachable nodes, and reports whether they changed. With hold, no node
-// becomes unreachable.
-func (r *reach) update(now time.Time, hold bool) (changed bool) {
-	// If this process itself stalled, because the machine was busy or asleep, add the gap to the
-	// times of all targets.
+// recordTime records that this process runs. If it stalled, because the machine was busy or asleep,
+// recordTime adds the gap to the times of all targets.
+func (r *reach) recordTime(now time.Time) {
 	if gap := now.Sub(r.updated); !r.updated.IsZero() && gap > r.interval+r.urgent() {
 		for _, t := range r.targets {
 			t.machine, t.service = t.machine.Add(gap), t.service.Add(gap)
@@ -127,6 +125,12 @@ func (r *reach) update(now time.Time, hold bool) (changed bool) {
 		r.disturbed = now
 	}
 	r.updated = now
+}
+
+// update updates the unreachable nodes, and reports whether they changed. With hold, no node
+// becomes unreachable.
+func (r *reach) update(now time.Time, hold bool) (changed bool) {
+	r.recordTime(now)
 	var silent []*targetState
 	alive, doubtful := 0, 0
 	for _, t := range r.targets {
@@ -135,11 +139,11 @@ func (r *reach) update(now time.Time, hold bool) (changed bool) {
 		}
 		switch {
 		case t.unreachable:
-			if now.Sub(t.machine) <= r.silence+r.interval && t.answers >= answersToReturn &&
-				now.Sub(t.returning) >= returnLeast {
+			if now.Sub(t.machine) <= r.silence+r.interval && t.returns >= minReturnReplies &&
+				now.Sub(t.returning) >= minReturnTime {
 				t.unreachable, changed = false, true
 			}
-		case now.Sub(t.machine) >= r.silence && t.unanswered >= leastUnanswered:
+		case now.Sub(t.machine) >= r.silence && t.unanswered >= minUnanswered:
 			silent = append(silent, t)
 		case now.Sub(t.service) >= serviceGrace:
 			silent = append(silent, t)
@@ -154,7 +158,7 @@ func (r *reach) update(now time.Time, hold bool) (changed bool) {
 		return changed
 	}
 	for _, t := range silent {
-		t.unreachable, t.answers, changed = true, 0, true
+		t.unreachable, t.returns, changed = true, 0, true
 	}
 	return changed
 }
@@ -176,8 +180,8 @@ func (r *reach) lost() map[string]bool {
 // replies reports whether the node replied to all probes, or to all but the last two.
 func (t *targetState) replies() bool { return !t.unreachable && t.unanswered <= 2 }
 
-// answering reports for each node whether it replies.
-func (r *reach) answering() map[string]bool {
+// replying reports for each node whether it replies.
+func (r *reach) replying() map[string]bool {
 	list := make(map[string]bool, len(r.targets))
 	for n, t := range r.targets {
 		list[n] = t.replies()

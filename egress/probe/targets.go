@@ -14,30 +14,34 @@ import (
 // witnesses is the number of other nodes that are probed, to detect isolation.
 const witnesses = 8
 
-// Targets returns the nodes to probe, and their addresses. On a node it uses the management port,
-// so that replies use the path of pods' packets, as in OVN-Kubernetes; elsewhere the Node's
-// InternalIP.
+// Targets returns the nodes to probe, and their addresses: the mandatory ones and some witnesses.
+// On a node it uses the management port, so that replies use the path of pods' packets, as in
+// OVN-Kubernetes; elsewhere the Node's InternalIP.
 func Targets(s *cluster.Snapshot, mandatory func(*cluster.Node) bool) map[string]netip.Addr {
 	_, err := netlink.LinkByName(claims.ManagementPort)
-	overlay, own := err == nil, ownAddresses()
-	list, more := map[string]netip.Addr{}, witnesses
-	for _, required := range []bool{true, false} {
-		for _, n := range s.Nodes {
-			a := probeAddress(n, overlay)
-			if mandatory(n) != required || !a.IsValid() || own[a] || !required && (more == 0 || !n.Egress.Ready) {
-				continue
-			}
-			list[n.Name] = a
-			if !required {
-				more--
-			}
+	onNode, own, list := err == nil, ownAddresses(), map[string]netip.Addr{}
+	add := func(n *cluster.Node) (added bool) {
+		a := probeAddress(n, onNode)
+		if !a.IsValid() || own[a] {
+			return false
+		}
+		list[n.Name] = a
+		return true
+	}
+	left := witnesses
+	for _, n := range s.Nodes {
+		if mandatory(n) {
+			add(n)
+		} else if left > 0 && n.Egress.Ready && add(n) {
+			left--
 		}
 	}
 	return list
 }
 
-func probeAddress(n *cluster.Node, overlay bool) netip.Addr {
-	if overlay && n.ID != 0 && len(n.PodCIDRs) > 0 {
+// probeAddress returns the address at which a prober probes a node; invalid if there is none.
+func probeAddress(n *cluster.Node, onNode bool) netip.Addr {
+	if onNode && n.ID != 0 && len(n.PodCIDRs) > 0 {
 		return node.ManagementAddress(n.PodCIDRs[0])
 	}
 	if len(n.Addresses) > 0 {

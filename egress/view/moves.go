@@ -128,7 +128,7 @@ func (v *View) seemsDead(m *movement, lost map[string]bool) bool {
 	case m.requested || m.From == v.node || v.prober.Off():
 		return false
 	}
-	return !v.prober.Answers(m.From)
+	return !v.prober.Replies(m.From)
 }
 
 // ageMoves advances moves, and returns when the next step is due. A move continues if one of the

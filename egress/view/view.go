@@ -68,7 +68,7 @@ type View struct {
 type Nodes interface {
 	SetTargets(nodes map[string]netip.Addr) // sets the nodes to probe
 	Unreachable() map[string]bool
-	Answers(node string) bool // whether it replied to the last probes
+	Replies(node string) bool // whether it replied to the last probes
 	Off() bool                // probing is disabled
 	// Disturbed returns when a probed node last did not reply, or probing itself had stalled.
 	Disturbed() time.Time

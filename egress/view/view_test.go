@@ -60,7 +60,7 @@ type others struct {
 
 func (o *others) SetTargets(map[string]netip.Addr) {}
 func (o *others) Unreachable() map[string]bool     { return o.lost }
-func (o *others) Answers(node string) bool         { return o.standing[node] }
+func (o *others) Replies(node string) bool         { return o.standing[node] }
 func (o *others) Off() bool                        { return false }
 func (o *others) Disturbed() time.Time             { return o.disturbed }
 

@@ -68,7 +68,7 @@ type worldProber struct {
 
 func (p *worldProber) SetTargets(map[string]netip.Addr) {}
 func (p *worldProber) Unreachable() map[string]bool     { return p.lost }
-func (p *worldProber) Answers(node string) bool         { return !p.lost[node] && p.silent[node].IsZero() }
+func (p *worldProber) Replies(node string) bool         { return !p.lost[node] && p.silent[node].IsZero() }
 func (p *worldProber) Off() bool                        { return false }
 func (p *worldProber) Disturbed() time.Time             { return p.disturbed }
 
