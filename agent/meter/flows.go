@@ -5,6 +5,7 @@ package meter
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -22,114 +23,111 @@ import (
 // readLimit limits what a scrape waits for a switch that hangs.
 const readLimit = 2 * time.Second
 
-// totals adds up the packet counts of flows, by what a flow counts. Open vSwitch counts from 0
-// again when a flow is removed and added, and a scrape must not.
-type totals[M comparable] struct {
+// totals adds up the packet counts of flows. The flows with the same counter, a C, have one sum.
+// Open vSwitch counts from 0 again when a flow is removed and added, and a sum must not decrease.
+type totals[C comparable] struct {
 	mu     sync.Mutex
 	counts map[flow.Key]uint64 // of the last scrape
-	sums   map[M]uint64
+	sums   map[C]uint64
 }
 
-// add adds what was counted since the last scrape. It forgets what no flow counts any more, unless
-// it is kept.
-func (t *totals[M]) add(meters map[flow.Key]M, counts map[flow.Key]uint64, keep bool) {
-	sums := map[M]uint64{}
+// add adds what flows counted since the last scrape to the sums of their counters. A counter that
+// no flow has any more is kept or forgotten.
+func (t *totals[C]) add(counters map[flow.Key]C, counts map[flow.Key]uint64, keep bool) {
+	sums := map[C]uint64{}
 	if keep {
-		sums = t.sums
+		maps.Copy(sums, t.sums)
 	}
-	if sums == nil {
-		sums = map[M]uint64{}
-	}
-	for k, m := range meters {
+	for k, c := range counters {
 		n, before := counts[k], t.counts[k]
 		if n >= before {
 			n -= before // else the flow is another one
 		}
-		if _, known := sums[m]; !known {
-			sums[m] = t.sums[m]
+		if _, known := sums[c]; !known {
+			sums[c] = t.sums[c]
 		}
-		sums[m] += n
+		sums[c] += n
 	}
 	t.counts, t.sums = counts, sums
 }
 
 // Policies adds up the packet counts of policies' flows.
-type Policies struct{ totals[policyMeter] }
+type Policies struct{ totals[policyCounter] }
 
-// policyMeter is what a flow counts: packets that a policy accepts or denies, or those of an
+// policyCounter is the counter of a flow: packets that a policy accepts or denies, or those of an
 // isolated pod that no rule accepts.
-type policyMeter struct {
+type policyCounter struct {
 	owner          cluster.Owner
 	egress, denied bool
 }
 
-// policyMeterOf returns false for a flow that counts nothing, such as a clause of a conjunction, or
+// policyCounterOf returns false for a flow without a counter, such as a clause of a conjunction, or
 // a rule that passes packets to the next tier.
-func policyMeterOf(f *flow.Flow) (m policyMeter, ok bool) {
+func policyCounterOf(f *flow.Flow) (c policyCounter, ok bool) {
 	to, _ := f.Actions[0].(flow.Resubmit)
 	accepted := uint8(pipeline.SvcConntrackCommit)
 	switch f.Table {
 	case pipeline.SvcEgressAdmin, pipeline.SvcEgressRule, pipeline.SvcEgressBaseline:
-		m.egress, accepted = true, pipeline.SvcIngressClassifier
+		c.egress, accepted = true, pipeline.SvcIngressClassifier
 	case pipeline.SvcIngressAdmin, pipeline.SvcIngressRule, pipeline.SvcIngressBaseline:
 	default:
-		return m, false
+		return c, false
 	}
-	m.owner, m.denied = f.Owner, to.Table == pipeline.SvcPolicyDrop
-	return m, f.Feature == claims.FeaturePolicies && f.Owner.Kind != "Node" && (m.denied || to.Table == accepted)
+	c.owner, c.denied = f.Owner, to.Table == pipeline.SvcPolicyDrop
+	return c, f.Feature == claims.FeaturePolicies && f.Owner.Kind != "Node" && (c.denied || to.Table == accepted)
 }
 
-// Measure gives the metrics of policies. flows are those of the plan, and read reads the counts of
-// a feature. It reads nothing on a node without policies.
-func (p *Policies) Measure(give ops.Put, flows delta.Map[flow.ID, *flow.Flow],
+// Measure computes the metrics of policies. flows are those of the plan, and read reads the counts
+// of a feature. It reads nothing on a node without policies.
+func (p *Policies) Measure(put ops.Put, flows delta.Map[flow.ID, *flow.Flow],
 	read func(context.Context, uint32) (map[flow.Key]uint64, error)) {
-	meters := map[flow.Key]policyMeter{}
+	counters := map[flow.Key]policyCounter{}
 	for _, f := range flows.All() {
-		if m, ok := policyMeterOf(f); ok {
-			meters[f.Key] = m
+		if c, ok := policyCounterOf(f); ok {
+			counters[f.Key] = c
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(meters) == 0 {
+	if len(counters) == 0 {
 		p.counts, p.sums = nil, nil
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
 	defer cancel()
 	if counts, err := read(ctx, claims.FeaturePolicies); err == nil { // else the last totals stay
-		p.add(meters, counts, false)
+		p.add(counters, counts, false) // a deleted policy has no metrics
 	}
-	for m, n := range p.sums {
+	for c, n := range p.sums {
 		direction := "ingress"
-		if m.egress {
+		if c.egress {
 			direction = "egress"
 		}
-		name := strings.TrimPrefix(m.owner.Namespace+"/"+m.owner.Name, "/")
+		name := strings.TrimPrefix(c.owner.Namespace+"/"+c.owner.Name, "/")
 		switch {
-		case m.owner.Kind == "Pod":
-			give("hairpin_policy_dropped_packets_total", float64(n), m.owner.Namespace, m.owner.Name, direction)
-		case m.denied:
-			give("hairpin_policy_denied_packets_total", float64(n), name, direction)
+		case c.owner.Kind == "Pod":
+			put("hairpin_policy_dropped_packets_total", float64(n), c.owner.Namespace, c.owner.Name, direction)
+		case c.denied:
+			put("hairpin_policy_denied_packets_total", float64(n), name, direction)
 		default:
-			give("hairpin_policy_packets_total", float64(n), name, direction)
+			put("hairpin_policy_packets_total", float64(n), name, direction)
 		}
 	}
 }
 
-// dropMeter is what a flow that drops counts, or a table without a matching flow.
-type dropMeter struct{ bridge, reason string }
+// dropCounter is the counter of a flow that drops, or of the packets in a table that match no flow.
+type dropCounter struct{ bridge, reason string }
 
-// Drops adds up the packet counts of flows that drop. Those of br-svc without a flow have a
-// key without a match.
-type Drops struct{ totals[dropMeter] }
+// Drops adds up the packet counts of flows that drop, and of packets in br-svc that match no flow.
+type Drops struct{ totals[dropCounter] }
 
-// Measure gives the drops of Hairpin's flows. gateway is the name of the gateway bridge.
-func (d *Drops) Measure(give ops.Put, gateway string, flows delta.Map[flow.ID, *flow.Flow], t *ofctl.Target) {
-	meters := map[flow.Key]dropMeter{}
+// Measure computes the metrics of drops by Hairpin's flows. gateway is the name of the gateway
+// bridge.
+func (d *Drops) Measure(put ops.Put, gateway string, flows delta.Map[flow.ID, *flow.Flow], t *ofctl.Target) {
+	counters := map[flow.Key]dropCounter{}
 	for _, f := range flows.All() {
 		if reason := svcbridge.DropReason(f); reason != "" {
-			meters[f.Key] = dropMeter{f.Bridge, reason}
+			counters[f.Key] = dropCounter{f.Bridge, reason}
 		}
 	}
 	d.mu.Lock()
@@ -138,22 +136,22 @@ func (d *Drops) Measure(give ops.Put, gateway string, flows delta.Map[flow.ID, *
 	defer cancel()
 	counts, err := t.DropCounts(ctx)
 	missed, failed := t.Missed(ctx)
-	if err == nil && failed == nil && len(meters) > 0 { // else the last totals stay
+	if err == nil && failed == nil && len(counters) > 0 { // else the last totals stay
 		for table, n := range missed {
-			k := flow.Key{Bridge: claims.ServiceBridge, Table: table}
+			k := flow.Key{Bridge: claims.ServiceBridge, Table: table} // of no flow: it has no match
 			if _, planned := flows.Get(k.ID()); planned {
 				continue // its last flow matches everything
 			}
 			counts[k] = n
-			meters[k] = dropMeter{k.Bridge, svcbridge.TableReason(pipeline.Service, table)}
+			counters[k] = dropCounter{k.Bridge, svcbridge.TableReason(pipeline.Service, table)}
 		}
-		d.add(meters, counts, true)
+		d.add(counters, counts, true) // the drops of a deleted Service's flow remain drops
 	}
-	for m, n := range d.sums {
-		bridge := m.bridge
+	for c, n := range d.sums {
+		bridge := c.bridge
 		if bridge == "" {
 			bridge = gateway
 		}
-		give("hairpin_dropped_packets_total", float64(n), bridge, m.reason)
+		put("hairpin_dropped_packets_total", float64(n), bridge, c.reason)
 	}
 }

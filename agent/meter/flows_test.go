@@ -6,12 +6,12 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// TestTotals checks that counters do not decrease when a flow is added again, and that what no flow
-// counts any more is kept or forgotten.
+// TestTotals checks that sums do not decrease when a flow is added again, and that a counter that
+// no flow has any more is kept or forgotten.
 func TestTotals(t *testing.T) {
 	var all totals[string]
 	a, b := flow.Key{Table: 1}, flow.Key{Table: 2}
-	meters := map[flow.Key]string{a: "x", b: "x"}
+	counters := map[flow.Key]string{a: "x", b: "x"}
 	for _, c := range []struct {
 		counts map[flow.Key]uint64
 		want   uint64
@@ -20,7 +20,7 @@ func TestTotals(t *testing.T) {
 		{map[flow.Key]uint64{a: 5, b: 1}, 10}, // b was added again
 		{map[flow.Key]uint64{b: 1}, 10},       // a was removed
 	} {
-		if all.add(meters, c.counts, true); all.sums["x"] != c.want {
+		if all.add(counters, c.counts, true); all.sums["x"] != c.want {
 			t.Errorf("%v: the sum is %d, not %d", c.counts, all.sums["x"], c.want)
 		}
 	}

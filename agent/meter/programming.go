@@ -41,13 +41,16 @@ func NewProgramming(now time.Time) *Programming {
 
 // Plan records the changes of the planned Frontends.
 func (p *Programming) Plan(c cluster.Changes[cluster.Frontend]) {
-	was := map[*cluster.Frontend]*cluster.Frontend{}
+	before := map[*cluster.Frontend]*cluster.Frontend{}
 	for _, x := range c.Changed {
-		was[x[1]] = x[0]
+		before[x[1]] = x[0]
 	}
-	for i, f := range c.Added {
-		if old := was[f]; old == nil || !old.Triggered.Equal(f.Triggered) {
-			p.add(f, i > 0 && sameTrigger(c.Added[i-1], f))
+	for i, f := range c.Added { // also the changed ones
+		old := before[f]
+		known := old != nil && old.Triggered.Equal(f.Triggered) ||
+			i > 0 && sameTrigger(c.Added[i-1], f)
+		if !known && f.Triggered.After(p.begin) && len(p.planned) < programmingMost {
+			p.planned = append(p.planned, trigger{f.Family, f.Triggered})
 		}
 	}
 }
@@ -55,12 +58,6 @@ func (p *Programming) Plan(c cluster.Changes[cluster.Frontend]) {
 // sameTrigger reports whether one change of a Service concerns both of its ports f and g.
 func sameTrigger(f, g *cluster.Frontend) bool {
 	return f.Owner == g.Owner && f.Family == g.Family && f.Triggered.Equal(g.Triggered)
-}
-
-func (p *Programming) add(f *cluster.Frontend, counted bool) {
-	if !counted && f.Triggered.After(p.begin) && len(p.planned) < programmingMost {
-		p.planned = append(p.planned, trigger{f.Family, f.Triggered})
-	}
 }
 
 // Applied records that everything planned is in the systems.

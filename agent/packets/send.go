@@ -48,9 +48,8 @@ func Send(ctx context.Context, r *report.Send) (explain.Sent, error) {
 
 // exchange sends from the calling thread's network namespace.
 func exchange(ctx context.Context, s *explain.Sent) error {
-	conn, err := (&net.Dialer{KeepAlive: -1,
-		Control: func(_, _ string, c syscall.RawConn) error { return claimPort(c, s) }}).DialContext(ctx, s.Protocol,
-		s.To.String())
+	dialer := net.Dialer{KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) error { return bindPort(c, s) }}
+	conn, err := dialer.DialContext(ctx, s.Protocol, s.To.String())
 	if err != nil {
 		return err
 	}
@@ -75,16 +74,16 @@ func exchange(ctx context.Context, s *explain.Sent) error {
 	}
 }
 
-// claimPort binds the socket to a port before it connects, so that the port is known even if no
+// bindPort binds the socket to a free port before it connects, so that the port is known even if no
 // reply comes.
-func claimPort(c syscall.RawConn, s *explain.Sent) error {
+func bindPort(c syscall.RawConn, s *explain.Sent) error {
 	var failed error
 	err := c.Control(func(fd uintptr) {
-		var any unix.Sockaddr = &unix.SockaddrInet4{}
+		var unspecified unix.Sockaddr = &unix.SockaddrInet4{}
 		if s.To.Addr().Is6() {
-			any = &unix.SockaddrInet6{}
+			unspecified = &unix.SockaddrInet6{}
 		}
-		if failed = unix.Bind(int(fd), any); failed != nil {
+		if failed = unix.Bind(int(fd), unspecified); failed != nil {
 			return
 		}
 		var is unix.Sockaddr

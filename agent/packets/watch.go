@@ -29,9 +29,10 @@ type Watches struct {
 	all  map[int]*packetWatch
 }
 
-// Start watches a network namespace (empty: the host's) until end is called, or most has passed.
+// Start watches a network namespace (empty: the host's) until End is called, or limit has passed.
+// It returns the number of the watch.
 func (w *Watches) Start(netns, at string, protocol cluster.Protocol, port uint16,
-	most time.Duration) (int, error) {
+	limit time.Duration) (int, error) {
 	s, err := watchPackets(netns, at, protocol, port)
 	if err != nil {
 		return 0, err
@@ -44,7 +45,7 @@ func (w *Watches) Start(netns, at string, protocol cluster.Protocol, port uint16
 	w.last++
 	id := w.last
 	w.all[id] = s
-	time.AfterFunc(most, func() { _, _ = w.End(id) }) // not requested in time
+	time.AfterFunc(limit, func() { _, _ = w.End(id) }) // fails if it has ended already
 	return id, nil
 }
 
@@ -124,28 +125,30 @@ func (s *packetWatch) arrivals() []explain.Arrival {
 	return slices.Clone(s.seen)
 }
 
-// packetsTo returns a filter for incoming packets of a protocol to a port: whole ones, or first
-// fragments.
+// packetsTo returns a filter for incoming packets of a protocol to a port. IPv4 fragments pass if
+// they are first ones, IPv6 packets if they have no extension headers, and so are no fragments.
 func packetsTo(protocol cluster.Protocol, port uint16) []bpf.Instruction {
 	number := map[cluster.Protocol]uint32{cluster.TCP: unix.IPPROTO_TCP, cluster.UDP: unix.IPPROTO_UDP,
 		cluster.SCTP: unix.IPPROTO_SCTP}[protocol]
+	// Each jump leads to the last instruction, which rejects the packet, except for two: the one to
+	// the IPv6 part, and the one from the end of the IPv4 part to the comparison of the port.
 	return []bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtType},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OUTGOING, SkipTrue: 16},
-		bpf.LoadAbsolute{Off: 0, Size: 1},
+		bpf.LoadAbsolute{Off: 0, Size: 1}, // version
 		bpf.ALUOpConstant{Op: bpf.ALUOpShiftRight, Val: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 6, SkipTrue: 8},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 4, SkipTrue: 12},
-		bpf.LoadAbsolute{Off: 9, Size: 1}, // IPv4
+		bpf.LoadAbsolute{Off: 9, Size: 1}, // IPv4: protocol
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: 10},
-		bpf.LoadAbsolute{Off: 6, Size: 2},
+		bpf.LoadAbsolute{Off: 6, Size: 2}, // fragment offset
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x1fff, SkipTrue: 8},
 		bpf.LoadMemShift{Off: 0},
 		bpf.LoadIndirect{Off: 2, Size: 2},
 		bpf.Jump{Skip: 3},
-		bpf.LoadAbsolute{Off: 6, Size: 1}, // IPv6
+		bpf.LoadAbsolute{Off: 6, Size: 1}, // IPv6: next header
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: 3},
-		bpf.LoadAbsolute{Off: 42, Size: 2},
+		bpf.LoadAbsolute{Off: 42, Size: 2}, // port
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(port), SkipTrue: 1},
 		bpf.RetConstant{Val: 256},
 		bpf.RetConstant{Val: 0},
