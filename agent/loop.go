@@ -95,7 +95,7 @@ func (a *agent) round(ctx context.Context, changed bool) time.Duration {
 	a.host.publish(a.ownNode())
 	why := a.closedGate()
 	stage, wait := v.Stage(&vswitch.StageFacts{
-		Missing: why != "", Gateway: a.host.known(), Cluster: a.snapshot != nil, Database: a.ovs.Connected(),
+		Blocked: why != "", Gateway: a.host.known(), Cluster: a.snapshot != nil, Database: a.ovs.Connected(),
 	}, time.Now())
 	switch stage {
 	case vswitch.Hold:
@@ -152,7 +152,7 @@ func (a *agent) apply(ctx context.Context, f *vswitch.Facts) (again time.Duratio
 		err = otherErr
 	} else {
 		var wait time.Duration
-		wait, err = a.vswitch.Finish(ctx, f, err)
+		wait, err = a.vswitch.Release(ctx, f, err)
 		again = retry.Sooner(again, wait)
 	}
 	if ctx.Err() == nil {

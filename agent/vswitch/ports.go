@@ -54,7 +54,7 @@ func (v *Switch) AnnounceMAC(ctx context.Context, f *Facts) time.Duration {
 		case sent:
 			v.announced = announcedMAC{mac: g.MAC, since: time.Now()}
 		case err != nil:
-			v.log.Warn("announce the gateway bridge's Ethernet address to neighbours", "error", err)
+			v.log.Warn("announce the gateway bridge's Ethernet address to neighbors", "error", err)
 		}
 	})
 	return retry.Last / 10
@@ -77,12 +77,15 @@ func (v *Switch) RemakePorts(ctx context.Context, status []apply.Status, want ma
 		return 0
 	}
 	now := time.Now()
-	if wait := max(deviceTime-now.Sub(since), v.remaking.Wait(now)); wait > time.Millisecond {
+	if wait := deviceTime - now.Sub(since); wait > 0 {
 		return wait
+	}
+	if !v.remaking.Due(now) {
+		return v.remaking.Wait(now)
 	}
 	v.background.Do(ctx, func(ctx context.Context) error { return v.targets.Bridge.RemovePorts(ctx, ports) },
 		func(err error) {
-			v.remaking.Failed(time.Now()) // until the host no longer waits for them
+			v.remaking.Failed(time.Now()) // after a success, too: the devices are not there yet
 			log := v.log.With("ports", ports)
 			if err != nil {
 				log.Warn("remove ports whose devices are gone", "error", err)
@@ -94,7 +97,8 @@ func (v *Switch) RemakePorts(ctx context.Context, status []apply.Status, want ma
 }
 
 // lostPorts returns the internal ports of Open vSwitch whose devices the host waits for, and since
-// when it waits.
+// when it waits. After an error of the bridges it returns none: ports may be missing in Open
+// vSwitch's database.
 func lostPorts(status []apply.Status, want map[string]ovs.Port) (ports []string, since time.Time) {
 	for _, s := range status {
 		var waiting *apply.Waiting

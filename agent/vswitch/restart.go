@@ -40,10 +40,10 @@ const (
 	// clusterLimit is how long the agent waits for the cluster's state, which needs the API, before
 	// it restores the node's own network: the path to the API may lead over the bridge.
 	clusterLimit = 300 * time.Millisecond
-	// restartFlowsTime is how long flows of svcbridge.RestartFlows stay. In this time, clients have
-	// to send first on connections that a userspace Open vSwitch has lost. TCP retransmits after
-	// 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s. So this is enough for packets that waited for less than
-	// about five seconds.
+	// restartFlowsTime is how long flows of svcbridge.RestartFlows stay. In this time, a connection
+	// that a userspace Open vSwitch has lost continues only after a packet of its client. TCP
+	// retransmits after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s. So this is enough for packets that waited
+	// for less than about five seconds.
 	restartFlowsTime = 10 * time.Second
 	// hostFlowsTime is how long flows of keepNetwork stay. They are added again before that.
 	hostFlowsTime = 4 * time.Second
@@ -61,15 +61,15 @@ type Switch struct {
 	scanNow    func()      // starts a scan of the host at once
 
 	state     switchState
-	Restarts  uint64        // since the agent configured the node first
+	Restarts  uint64        // without the release at the node's first configuration
 	hostOnly  bool          // the switch was released for the node itself only, without the cluster's state
-	finishing retry.Backoff // backoff of the release after a restart
+	unready   retry.Backoff // of rounds after which the switch is not released yet
 	nudges    nudges
 	announced announcedMAC
-	remaking  retry.Backoff // backoff of remakePorts
+	remaking  retry.Backoff // backoff of RemakePorts
 
 	Version   string
-	versionOf string // the ovs-vswitchd that reported version
+	versionOf string // the ovs-vswitchd that reported Version
 }
 
 // New returns the Switch of a node. scanNow starts a scan of the host at once.
@@ -130,15 +130,15 @@ func (v *Switch) Observe(s *hostnet.Scan) {
 // Watch detects a restart of ovs-vswitchd, and makes its clients reconnect. It returns when to call
 // it again, 0 if not before the next change.
 func (v *Switch) Watch(ctx context.Context, f *Facts) time.Duration {
-	state, actions, wait := v.state.next(v.facts(ctx, f), time.Now())
+	state, actions, wait := v.state.next(v.startFacts(ctx, f), time.Now())
 	v.state = state
 	for _, x := range actions {
 		switch x {
 		case scanHost:
 			v.log.Info("Open vSwitch restarted")
 			v.scanNow()
-		case keepNext:
-			v.keepNext(ctx, f.patience())
+		case setRestoreWait:
+			v.setRestoreWait(ctx, f.patience())
 		case reconnectOVN:
 			v.briefly(ctx, v.targets.Bridge.ReconnectController, func(err error) {
 				if v.state.starting == state.starting {
@@ -150,27 +150,26 @@ func (v *Switch) Watch(ctx context.Context, f *Facts) time.Duration {
 	return wait
 }
 
-// facts collects the input of next.
-func (v *Switch) facts(ctx context.Context, f *Facts) *switchFacts {
+// startFacts collects the input of next.
+func (v *Switch) startFacts(ctx context.Context, f *Facts) *startFacts {
 	bridges, s := v.targets.Bridge, v.state
 	running, err := bridges.Incarnation()
 	if err != nil {
-		return &switchFacts{}
+		return &startFacts{}
 	}
-	x := &switchFacts{running: running, database: v.ovs.Connected()}
+	x := &startFacts{running: running, database: v.ovs.Connected()}
 	if !x.database {
 		return x
 	}
-	switch running {
-	case s.released:
-		x.kept = !f.Synced || bridges.Keeps(f.patience())
+	if running == s.released {
+		x.restoreWait = !f.Synced || bridges.Keeps(f.patience())
 		return x
-	case s.starting:
-	default:
+	}
+	if running != s.starting {
 		if x.restarted = v.askRestarted(ctx); x.restarted != restartYes {
 			return x
 		}
-		s = switchState{}
+		s = switchState{} // next begins with a new state
 	}
 	if !s.listening {
 		x.listening = bridges.Ready(ctx) == nil
@@ -204,20 +203,22 @@ type nudges struct {
 	done     int       // how many of nudgeAt are done
 }
 
-// nudgeAt returns when to write after the database came back. ovn-controller reconnects after
-// one, two, four or eight seconds; at these times it has been connected for as long again.
+// nudgeAt returns when to write after the database came back. ovn-controller considers its
+// connection stable if a write arrives when it has been connected for as long as its backoff: one,
+// two, four or eight seconds.
 func nudgeAt() []time.Duration {
 	return []time.Duration{3 * time.Second, 9 * time.Second, 18 * time.Second}
 }
 
-// Nudge makes ovn-controller also reconnect soon after the next restart of Open vSwitch's database.
-// It returns when to call it again.
+// Nudge writes to Open vSwitch's database after its restart, so that ovn-controller reconnects
+// within a second after the next one, too (ofctl.Target.Nudge). It returns when to call it again.
 func (v *Switch) Nudge(ctx context.Context) time.Duration {
 	n := &v.nudges
 	if c := v.ovs.Stats().Connects; c != n.connects {
 		*n = nudges{connects: c, since: time.Now()}
 	}
-	if at := nudgeAt(); n.connects < 2 || n.done == len(at) || v.Starting() || !v.ovs.Connected() {
+	restarted := n.connects > 1 // the database
+	if at := nudgeAt(); !restarted || n.done == len(at) || v.Starting() || !v.ovs.Connected() {
 		return 0
 	} else if wait := at[n.done] - time.Since(n.since); wait > 0 {
 		return wait
@@ -253,17 +254,18 @@ func (v *Switch) AskVersion(ctx context.Context) time.Duration {
 }
 
 // briefly makes a small request to Open vSwitch in the background, see late.Worker.
-func (v *Switch) briefly(ctx context.Context, f func(context.Context) error, then func(error)) bool {
-	return v.background.Do(ctx, func(ctx context.Context) error {
+func (v *Switch) briefly(ctx context.Context, f func(context.Context) error, then func(error)) {
+	v.background.Do(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, answerLimit)
 		defer cancel()
 		return f(ctx)
 	}, then)
 }
 
-// keepNext sets flow-restore-wait and ovn-controller's wait for the next start again. It is needed
-// if they were removed, as by scripts that restart Open vSwitch, or if the wait must be longer.
-func (v *Switch) keepNext(ctx context.Context, patience time.Duration) {
+// setRestoreWait sets flow-restore-wait and ovn-controller's wait for the next start again. It is
+// needed if they were removed, as by scripts that restart Open vSwitch, or if the wait must be
+// longer.
+func (v *Switch) setRestoreWait(ctx context.Context, patience time.Duration) {
 	v.briefly(ctx, func(ctx context.Context) error { return v.targets.Bridge.Keep(ctx, patience) },
 		func(err error) {
 			if err != nil {
@@ -339,40 +341,42 @@ func (v *Switch) Bootstrap(ctx context.Context, f *Facts, missing string) time.D
 	return retry.Last / 10
 }
 
-// Finish releases the switch when everything is restored, or when that takes too long. Err is the
-// error of the pass. It returns when to call it again, and why the node is not in order.
-func (v *Switch) Finish(ctx context.Context, f *Facts, err error) (time.Duration, error) {
-	if err = v.tryFinish(ctx, f, err); err != nil {
-		v.finishing.Failed(time.Now())
+// Release releases the switch when everything is restored, or when that takes too long. passErr is
+// the error of the pass. It returns when to call it again, and why the node is not in order.
+func (v *Switch) Release(ctx context.Context, f *Facts, passErr error) (time.Duration, error) {
+	err := v.tryRelease(ctx, f, passErr)
+	if err != nil {
+		v.unready.Failed(time.Now())
 	} else {
-		v.finishing.Done()
+		v.unready.Done()
 	}
-	return v.finishing.Pause(), err
+	return v.unready.Pause(), err
 }
 
-func (v *Switch) tryFinish(ctx context.Context, f *Facts, err error) error {
-	left, why := v.state.afterPass(err, time.Now())
+func (v *Switch) tryRelease(ctx context.Context, f *Facts, passErr error) error {
+	left, why := v.state.afterPass(passErr, time.Now())
 	if why != nil {
 		return why
 	}
-	attempt, syncErr, since := v.newRelease(f), err, v.state.since
+	attempt, since := v.newRelease(f), v.state.since
+	missing := passErr // why not everything is restored
 	v.releasing.Do(ctx, func(ctx context.Context) error {
-		if left > 0 {
+		if left > 0 { // the pass has succeeded
 			wait, cancel := context.WithTimeout(ctx, left)
 			defer cancel()
-			syncErr = v.targets.NB.Sync(wait)
+			missing = v.targets.NB.Sync(wait)
 		}
 		return attempt.do(ctx)
 	}, func(failed error) {
 		if failed == nil && v.recordRelease(attempt) {
-			v.countRestart(since, syncErr, f.Synced)
+			v.countRestart(since, missing, f.Synced)
 		} else if v.state.starting == attempt.instance {
 			v.state.failed = failed
 		}
 	})
 	switch {
 	case !v.Starting():
-		return err
+		return passErr
 	case v.state.failed != nil:
 		return v.state.failed
 	}
@@ -428,14 +432,14 @@ func (r *release) do(ctx context.Context) error {
 // recordRelease records that the switch was released. It returns false if ovs-vswitchd restarted
 // meanwhile.
 func (v *Switch) recordRelease(r *release) bool {
-	state, ok := v.state.ended(r.instance)
+	state, ok := v.state.afterRelease(r.instance)
 	if !ok {
 		return false
 	}
 	v.state = state
 	v.announced = announcedMAC{}
 	if r.late != nil {
-		v.log.Warn("neighbours or connections come back late", "error", r.late)
+		v.log.Warn("neighbors or connections recover late", "error", r.late)
 	}
 	return true
 }

@@ -26,14 +26,14 @@ type switchState struct {
 	moved bool // since the last release, a scan moved the machine's network to the bridge
 }
 
-// switchFacts are the input of next.
-type switchFacts struct {
-	running    string     // the ovs-vswitchd that runs; empty: none
-	database   bool       // there is a connection to its database
-	restarted  restarted  // of an ovs-vswitchd that is neither released nor starting
-	kept       bool       // the next start will wait for flows, or there are none yet
-	listening  bool       // it accepts flows for the gateway bridge and Hairpin's bridges
-	controller controller // of the one that is starting
+// startFacts are the input of next.
+type startFacts struct {
+	running     string     // the ovs-vswitchd that runs; empty: none
+	database    bool       // there is a connection to its database
+	restarted   restarted  // of an ovs-vswitchd that is neither released nor starting
+	restoreWait bool       // the next start will wait for flows, or there are none yet
+	listening   bool       // it accepts flows for the gateway bridge and Hairpin's bridges
+	controller  controller // of the one that is starting
 }
 
 // restarted is whether an ovs-vswitchd was started anew.
@@ -58,31 +58,30 @@ const (
 type switchAction int
 
 const (
-	scanHost     switchAction = iota // at once
-	keepNext                         // make the next start wait for flows
-	reconnectOVN                     // make ovn-controller connect to its bridge
+	scanHost       switchAction = iota // at once
+	setRestoreWait                     // make the next start wait for flows
+	reconnectOVN                       // make ovn-controller connect to its bridge
 )
 
 // next returns the state that follows from facts, the actions to carry out, and when to call it
 // again, 0 if not before the next change.
-func (s switchState) next(f *switchFacts, now time.Time) (switchState, []switchAction, time.Duration) {
+func (s switchState) next(f *startFacts, now time.Time) (switchState, []switchAction, time.Duration) {
 	var actions []switchAction
 	switch {
 	case f.running == "":
 		return s, nil, retry.Last
 	case !f.database:
 		return s, nil, 0
-	case f.running == s.released && f.kept:
+	case f.running == s.released && f.restoreWait:
 		return s, nil, 0
 	case f.running == s.released:
-		return s, []switchAction{keepNext}, retry.Last // keepNext may be too early to set everything
-	case f.running == s.starting:
-	case f.restarted == restartUnknown:
+		return s, []switchAction{setRestoreWait}, retry.Last // again: br-int may have no flows yet
+	case f.running != s.starting && f.restarted == restartUnknown:
 		return s, nil, 10 * retry.First
-	case f.restarted == restartNo:
+	case f.running != s.starting && f.restarted == restartNo:
 		s.released = f.running
 		return s, nil, 0
-	default:
+	case f.running != s.starting:
 		s = switchState{released: s.released, starting: f.running, since: now, moved: s.moved}
 		actions = append(actions, scanHost)
 	}
@@ -117,7 +116,7 @@ const (
 
 // StageFacts are the input of stage.
 type StageFacts struct {
-	Missing  bool // something that must be known before anything can be applied
+	Blocked  bool // nothing can be applied, because something is not known yet
 	Gateway  bool // the gateway bridge is known
 	Cluster  bool // the cluster is known
 	Database bool // there is a connection to the database of Open vSwitch
@@ -126,13 +125,13 @@ type StageFacts struct {
 // stage returns the stage of a round, and when to call it again for Hold.
 func (s *switchState) stage(f *StageFacts, now time.Time) (Stage, time.Duration) {
 	switch {
-	case s.starting == "" && f.Missing:
+	case s.starting == "" && f.Blocked:
 		return Hold, 0
 	case s.starting == "":
 		return RunPass, 0
-	case f.Missing && !(f.Gateway && f.Database):
+	case f.Blocked && !(f.Gateway && f.Database):
 		return Hold, 0
-	case f.Missing:
+	case f.Blocked:
 		if wait := s.bootstrapAfter(f.Cluster) - now.Sub(s.since); wait > 0 {
 			return Hold, wait
 		}
@@ -144,6 +143,8 @@ func (s *switchState) stage(f *StageFacts, now time.Time) (Stage, time.Duration)
 }
 
 // bootstrapAfter returns how long after a start the agent waits for the rest of the node's state.
+// The wait is short only for the cluster's state: the API may be reachable only over the node's own
+// network.
 func (s *switchState) bootstrapAfter(cluster bool) time.Duration {
 	switch {
 	case !s.scanned || cluster:
@@ -167,9 +168,9 @@ func (s *switchState) afterPass(err error, now time.Time) (left time.Duration, w
 	return left, err
 }
 
-// ended returns the state after the release of a start, and false if ovs-vswitchd restarted
-// meanwhile.
-func (s switchState) ended(instance string) (switchState, bool) {
+// afterRelease returns the state after the release of an ovs-vswitchd, and false if another one
+// started meanwhile.
+func (s switchState) afterRelease(instance string) (switchState, bool) {
 	if s.starting != instance {
 		return s, false
 	}

@@ -23,38 +23,38 @@ func TestSwitchStateNext(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		state   switchState
-		facts   switchFacts
+		facts   startFacts
 		now     time.Time
 		want    switchState
 		actions []switchAction
 		wait    time.Duration
 	}{
-		{"it does not run", starting, switchFacts{database: true}, young, starting, nil, retry.Last},
-		{"the database is away", starting, switchFacts{running: "b"}, young, starting, nil, 0},
+		{"it does not run", starting, startFacts{database: true}, young, starting, nil, retry.Last},
+		{"the database is away", starting, startFacts{running: "b"}, young, starting, nil, 0},
 		{"the first one has not restarted", switchState{},
-			switchFacts{running: "a", database: true, restarted: restartNo},
+			startFacts{running: "a", database: true, restarted: restartNo},
 			young, switchState{released: "a"}, nil, 0},
-		{"it forwards", switchState{released: "a"}, switchFacts{running: "a", database: true, kept: true},
+		{"it forwards", switchState{released: "a"}, startFacts{running: "a", database: true, restoreWait: true},
 			young, switchState{released: "a"}, nil, 0},
 		{"it forwards, and the next would not wait", switchState{released: "a"},
-			switchFacts{running: "a", database: true},
-			young, switchState{released: "a"}, []switchAction{keepNext}, retry.Last},
-		{"it does not answer yet", switchState{released: "a"}, switchFacts{running: "b", database: true},
+			startFacts{running: "a", database: true},
+			young, switchState{released: "a"}, []switchAction{setRestoreWait}, retry.Last},
+		{"it does not answer yet", switchState{released: "a"}, startFacts{running: "b", database: true},
 			young, switchState{released: "a"}, nil, 10 * retry.First},
 		{"it has restarted", switchState{released: "a", moved: true},
-			switchFacts{running: "b", database: true, restarted: restartYes}, noticed,
+			startFacts{running: "b", database: true, restarted: restartYes}, noticed,
 			switchState{released: "a", starting: "b", since: noticed, moved: true}, []switchAction{scanHost},
 			retry.First},
-		{"it has restarted twice", ready, switchFacts{running: "c", database: true, restarted: restartYes}, young,
+		{"it has restarted twice", ready, startFacts{running: "c", database: true, restarted: restartYes}, young,
 			switchState{released: "a", starting: "c", since: young}, []switchAction{scanHost}, retry.First},
-		{"it listens", starting, switchFacts{running: "b", database: true, listening: true,
+		{"it listens", starting, startFacts{running: "b", database: true, listening: true,
 			controller: controllerNoBridge},
 			young, ready, nil, 0},
 		{"ovn-controller connects", starting,
-			switchFacts{running: "b", database: true, controller: controllerReconnects}, young,
+			startFacts{running: "b", database: true, controller: controllerReconnects}, young,
 			starting, []switchAction{reconnectOVN}, retry.First},
-		{"it takes too long", starting, switchFacts{running: "b", database: true}, old, starting, nil, retry.Last},
-		{"it stopped listening", ready, switchFacts{running: "b", database: true}, young, ready, nil, 0},
+		{"it takes too long", starting, startFacts{running: "b", database: true}, old, starting, nil, retry.Last},
+		{"it stopped listening", ready, startFacts{running: "b", database: true}, young, ready, nil, 0},
 	} {
 		got, actions, wait := c.state.next(&c.facts, c.now)
 		if got != c.want || !slices.Equal(actions, c.actions) || wait != c.wait {
@@ -71,8 +71,8 @@ func TestSwitchStateStage(t *testing.T) {
 	scanned := switchState{starting: "b", since: noticed, scanned: true}
 	moved := switchState{starting: "b", since: noticed, scanned: true, moved: true}
 	back := switchState{starting: "b", since: noticed, scanned: true, listening: true}
-	nothing := StageFacts{Missing: true, Gateway: true, Database: true}
-	noPlan := StageFacts{Missing: true, Gateway: true, Database: true, Cluster: true}
+	nothing := StageFacts{Blocked: true, Gateway: true, Database: true}
+	noPlan := StageFacts{Blocked: true, Gateway: true, Database: true, Cluster: true}
 	all := StageFacts{Gateway: true, Database: true, Cluster: true}
 	for _, c := range []struct {
 		name  string
@@ -84,8 +84,8 @@ func TestSwitchStateStage(t *testing.T) {
 	}{
 		{"no restart, nothing known", switchState{released: "a"}, nothing, time.Hour, Hold, 0},
 		{"no restart", switchState{released: "a"}, all, time.Hour, RunPass, 0},
-		{"no gateway bridge", moved, StageFacts{Missing: true, Database: true}, time.Hour, Hold, 0},
-		{"no database", moved, StageFacts{Missing: true, Gateway: true}, time.Hour, Hold, 0},
+		{"no gateway bridge", moved, StageFacts{Blocked: true, Database: true}, time.Hour, Hold, 0},
+		{"no database", moved, StageFacts{Blocked: true, Gateway: true}, time.Hour, Hold, 0},
 		{"host not scanned", starting, nothing, 0, Hold, flowsLimit},
 		{"host not scanned for too long", starting, nothing, flowsLimit, Bootstrap, 0},
 		{"cluster not known", scanned, nothing, 0, Hold, clusterLimit},
@@ -120,10 +120,10 @@ func TestSwitchStateRelease(t *testing.T) {
 	if _, why := s.afterPass(nil, young); why == nil {
 		t.Error("the switch is released before the bridge of ovn-controller is back")
 	}
-	if got, ok := s.ended("a"); ok || got != s {
+	if got, ok := s.afterRelease("a"); ok || got != s {
 		t.Errorf("the release of another ovs-vswitchd: %+v", got)
 	}
-	if got, ok := s.ended("b"); !ok || got != (switchState{released: "b"}) {
+	if got, ok := s.afterRelease("b"); !ok || got != (switchState{released: "b"}) {
 		t.Errorf("released: %+v", got)
 	}
 }
