@@ -2,9 +2,9 @@
 //
 // Run starts all goroutines. One of them, the loop (loop.go), owns the agent's state: the others
 // put events into its inbox (inbox.go). Each of its rounds computes the desired State (package
-// plan) and applies it (package apply), if the gates of a start are open (gates.go). Package
-// vswitch handles restarts of Open vSwitch. The agent reports the result of its last round
-// (result.go, report.go), and measure.go computes its metrics.
+// plan) and applies it (package apply), if all gates are open (gates.go). Package vswitch handles
+// restarts of Open vSwitch. The agent reports the result of its last round (result.go, report.go),
+// and measure.go computes its metrics.
 package agent
 
 import (
@@ -39,8 +39,9 @@ import (
 // rereadInterval is the interval at which everything is read back without a change notification.
 const rereadInterval = 5 * time.Minute
 
-// agent configures one node. Its fields, except inbox and lastResult, belong to the goroutine that
-// calls loop.
+// agent configures one node. Its state belongs to the goroutine that calls loop: the Snapshot, what
+// is planned, progress, and what host, egress, pods, vswitch and monitor do not document otherwise.
+// Other goroutines read lastResult instead.
 type agent struct {
 	node       string
 	config     config.Config
@@ -112,7 +113,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 			a.noConntrack = redirect.Conntrack()
 		}
 	}
-	a.planned.planner.Keep(t.ProxyPorts(ctx, &a.config))
+	a.planned.planner.Keep(t.ProxyPorts(ctx, &a.config)) // Services keep those of an earlier agent
 	a.background = late.NewWorker(a.inbox.notify)
 	a.pods = newPodHandler(node, ovs, a.inbox, a.background, log)
 	systems := t.Pass
@@ -124,9 +125,10 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	a.host = newHostFacts(node, &a.config, client, ovs, t.NFT, a.inbox.addScan, log)
 	a.vswitch = vswitch.New(ovs, t, a.background, late.NewWorker(a.inbox.notify), a.host.scanner.RequestNow, log)
 	a.observeDurations()
-	a.host.scanner.AfterScan, a.host.scanner.MayRecord = a.pods.cni.CheckLinks, a.supported.Load
-	a.host.scanner.PodPorts = a.pods.cni.HostPorts
-	a.host.scanner.TakeOver(ctx)
+	s := a.host.scanner
+	s.AfterScan, s.PodPorts = a.pods.cni.CheckLinks, a.pods.cni.HostPorts
+	s.MayRecord = a.supported.Load // before that, the agent writes nothing
+	s.TakeOver(ctx)
 	return a.run(ctx, client)
 }
 

@@ -44,11 +44,13 @@ type egressHandler struct {
 	neighbors    *wire.Neighbors
 	announced    wire.Announced
 
-	observed    *cluster.Snapshot        // that observe returned last
-	since       map[netip.Addr]time.Time // when the node got its egress addresses; nil before the first Snapshot
-	observeMove func(time.Duration)      // measures the time until an address is announced
-	carriers    egressCarriers           // of all addresses
-	inUse       atomic.Bool              // the node has egress addresses, or still translates for one that it has lost
+	observed *cluster.Snapshot // that observe returned last
+	// gained is when this node got its egress addresses; nil before the first Snapshot. A time is
+	// zero if it is not to be measured, or measured already.
+	gained      map[netip.Addr]time.Time
+	observeMove func(time.Duration) // measures the time until an address is announced
+	carriers    egressCarriers      // of all addresses
+	inUse       atomic.Bool         // the node has egress addresses, or still translates for one that it has lost
 }
 
 func newEgressHandler(
@@ -102,7 +104,7 @@ func (e *egressHandler) observe(now time.Time, m *events) (*cluster.Snapshot, ti
 	s, again := e.view.Correct(now, m.snapshot)
 	if s != e.observed {
 		e.observed = s
-		e.recordGained(now, s)
+		e.record(now, s)
 	}
 	return s, again
 }
@@ -142,38 +144,43 @@ func (c egressCarriers) setSince(list []report.Egress) {
 	}
 }
 
-// recordGained records the egress addresses that the node gets.
-func (e *egressHandler) recordGained(now time.Time, s *cluster.Snapshot) {
+// record records which nodes have the egress addresses of a new Snapshot.
+func (e *egressHandler) record(now time.Time, s *cluster.Snapshot) {
 	if s == nil {
 		return
 	}
-	first := e.since == nil
-	since, inUse := map[netip.Addr]time.Time{}, false
+	e.gained, e.carriers = e.nextGained(now, s), e.carriers.next(now, s)
+	e.inUse.Store(slices.ContainsFunc(s.EgressIPs, func(x *cluster.EgressIP) bool {
+		return slices.ContainsFunc(x.Assigned, func(a cluster.Assignment) bool { return a.Node == e.node }) ||
+			slices.ContainsFunc(x.Moving, func(m cluster.Move) bool { return m.From == e.node })
+	}))
+}
+
+// nextGained returns gained for the next Snapshot.
+func (e *egressHandler) nextGained(now time.Time, s *cluster.Snapshot) map[netip.Addr]time.Time {
+	next := map[netip.Addr]time.Time{}
 	for _, x := range s.EgressIPs {
-		inUse = inUse || slices.ContainsFunc(x.Moving, func(m cluster.Move) bool { return m.From == e.node })
 		for _, a := range x.Assigned {
-			inUse = inUse || a.Node == e.node
 			if !x.CarriedBy(e.node, a.Address) {
 				continue
 			}
-			t, had := e.since[a.Address]
-			if !had && !first {
+			t, had := e.gained[a.Address]
+			if !had && e.gained != nil {
 				t = now
 			}
-			since[a.Address] = t
+			next[a.Address] = t
 		}
 	}
-	e.since, e.carriers = since, e.carriers.next(now, s)
-	e.inUse.Store(inUse)
+	return next
 }
 
 // measureMoves measures how long the move of each address took that is announced for the first
 // time.
 func (e *egressHandler) measureMoves(now time.Time, before map[netip.Addr]bool) {
 	for a := range e.announced.Addresses() {
-		if t := e.since[a]; !before[a] && !t.IsZero() {
+		if t := e.gained[a]; !before[a] && !t.IsZero() {
 			e.observeMove(now.Sub(t))
-			e.since[a] = time.Time{}
+			e.gained[a] = time.Time{}
 		}
 	}
 }

@@ -26,7 +26,7 @@ func firstClosed(gates []gate) string {
 	return gates[i].reason
 }
 
-// gates returns the gates of a start, in the order in which they open.
+// gates returns the gates, in the order in which they open after a start.
 func (a *agent) gates() []gate {
 	return []gate{
 		{a.ovs.Synced(), "Open vSwitch cannot be reached", a.ovs.Err()},

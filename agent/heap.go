@@ -6,8 +6,8 @@ import (
 )
 
 // An agent that has set up its node allocates little: about 350 kB for a changed endpoint in a
-// cluster of 10 000 Services. Collections at half of Go's usual growth of the heap are rare then,
-// too.
+// cluster of 10 000 Services. So garbage is collected rarely even if the heap may grow by half
+// only, in place of Go's default, its double.
 const (
 	settledAfter     = 10 * time.Second // the start's own objects are garbage then
 	settledGCPercent = 50

@@ -83,7 +83,7 @@ func (h *hostFacts) known() bool { return h.found.Gateway.Bridge != "" }
 // publish publishes facts of the host for other nodes, also while the node cannot be planned: a new
 // Node has no node ID yet. base is the agent's own Node as it was read.
 func (h *hostFacts) publish(base *cluster.Node) {
-	if base == nil || base != h.local.Base {
+	if base == nil || base != h.local.Base { // local.Own is of another Node, or of none
 		return
 	}
 	found := h.found
@@ -114,7 +114,7 @@ func (h *hostFacts) externalLinkProblem() []cluster.Problem {
 	if slices.ContainsFunc(h.found.Gateway.Addresses, func(p netip.Prefix) bool { return p.Addr().Is4() }) {
 		overhead = hostnet.Overhead4
 	}
-	switch pods := h.config.Cluster.MTU; {
+	switch mtu := h.config.Cluster.MTU; { // of pods
 	case x.Missing && x.OwnBridge:
 		return nodeProblem(h.node, field,
 			"bridge %s has no uplink: there is no device %s, so the machine keeps its network as it is; "+
@@ -126,10 +126,10 @@ func (h *hostFacts) externalLinkProblem() []cluster.Problem {
 				"when the device has another name now, make that a port of the bridge in its place", bridge, x.Device)
 	case x.Down:
 		return nodeProblem(h.node, field, "%s is down or has no carrier: the node reaches no other", x.Device)
-	case x.MTU != 0 && x.MTU < pods+overhead:
+	case x.MTU != 0 && x.MTU < mtu+overhead:
 		return nodeProblem(h.node, "[default] mtu",
 			"%s has an MTU of %d, so full packets of pods (%d bytes) to other nodes are lost: "+
-				"they need %d in a tunnel; set mtu = %d on every node", x.Device, x.MTU, pods, pods+overhead,
+				"they need %d in a tunnel; set mtu = %d on every node", x.Device, x.MTU, mtu, mtu+overhead,
 			x.MTU-overhead)
 	}
 	return nil

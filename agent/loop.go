@@ -99,6 +99,7 @@ func (a *agent) round(ctx context.Context, changed bool) time.Duration {
 	}, time.Now())
 	switch stage {
 	case vswitch.Hold:
+		// After a start of Open vSwitch, Bootstrap does this.
 		if a.snapshot == nil && a.host.known() && !v.Starting() {
 			again = retry.Sooner(again, v.KeepNetwork(ctx, f.Gateway))
 		}
@@ -112,15 +113,13 @@ func (a *agent) round(ctx context.Context, changed bool) time.Duration {
 	if !a.config.Process.Repair && a.inOrder() {
 		return again // without repair, changes of other programs stay
 	}
-	if own := a.host.local.Own; own != nil {
-		again = retry.Sooner(again, a.egress.solicit(time.Now(), own.Gateway))
-	}
+	own := a.host.local.Own // not nil, because the node is planned
+	again = retry.Sooner(again, a.egress.solicit(time.Now(), own.Gateway))
 	wait, err := a.apply(ctx, f)
 	again = retry.Sooner(again, wait)
 	if err == nil {
-		again = retry.Sooner(again, v.AnnounceMAC(ctx, f))
-		own, egressIPs := a.host.local.Own, a.snapshot.EgressIPs
-		again = retry.Sooner(again, a.egress.announce(time.Now(), own, egressIPs, a.planned.want.Host.Addresses))
+		again = retry.Sooner(again, v.AnnounceMAC(ctx, f),
+			a.egress.announce(time.Now(), own, a.snapshot.EgressIPs, a.planned.want.Host.Addresses))
 	}
 	again = retry.Sooner(again, a.reportServing())
 	return retry.Sooner(again, v.RemakePorts(ctx, a.pass.Status(), a.planned.want.Bridge.Ports))
@@ -140,19 +139,17 @@ func (a *agent) apply(ctx context.Context, f *vswitch.Facts) (again time.Duratio
 	wantedHost := a.planned.want.Host // a copy for other goroutines: the next plan overwrites the original
 	a.targets.WantedHost.Store(&wantedHost)
 	begin := time.Now()
-	err = a.pass.Run(ctx, a.planned.want)
+	passErr := a.pass.Run(ctx, a.planned.want)
 	a.monitor.meters.Took("hairpin_pass_duration_seconds", time.Since(begin))
 	again = a.pass.Again()
-	otherErr, inOVN := a.pods.recordReach(a.pass.Status(), a.planned.pods, f.Gateway.OpenFlow)
+	err, inOVN := a.pods.recordReach(a.pass.Status(), a.planned.pods, f.Gateway.OpenFlow)
 	if inOVN {
 		again = retry.Sooner(again, a.pods.move(ctx))
 	}
-	a.pods.waiting = err != nil && otherErr == nil
-	if !a.vswitch.Starting() {
-		err = otherErr
-	} else {
+	a.pods.waiting = passErr != nil && err == nil
+	if a.vswitch.Starting() { // the release waits for pods' ports, too
 		var wait time.Duration
-		wait, err = a.vswitch.Release(ctx, f, err)
+		wait, err = a.vswitch.Release(ctx, f, passErr)
 		again = retry.Sooner(again, wait)
 	}
 	if ctx.Err() == nil {
@@ -184,15 +181,15 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 	if a.snapshot == nil || !h.known() || !a.pods.compared {
 		return 0
 	}
-	h.scanner.FindTables(a.snapshot.TableNames())
+	h.scanner.FindTables(a.snapshot.TableNames()) // of the VRFs that EgressServices name
 	h.scanner.FindPorts(a.ownNode(), a.snapshot.NodePoolPorts())
 	now := inputs{a.snapshot, h.found, a.pods.cni.Pods()}
 	if !now.same(&a.planned.inputs) {
-		begin, was := time.Now(), a.planned.all
+		begin, was := time.Now(), a.planned.merged
 		a.planned.update(now, h.local.Apply(now.snapshot, now.found, now.pods), a.node)
 		a.monitor.meters.Took("hairpin_plan_duration_seconds", time.Since(begin))
-		a.monitor.frontendsChanged(a.node, was, a.planned.all)
-		a.monitor.policiesChanged(was, a.planned.all)
+		a.monitor.frontendsChanged(a.node, was, a.planned.merged)
+		a.monitor.policiesChanged(was, a.planned.merged)
 	}
 	again := a.monitor.listen(ctx)
 	return retry.Sooner(again, events.Report(time.Now(), slices.Concat(
@@ -240,7 +237,7 @@ func (a *agent) notReady() string {
 		return why
 	}
 	switch p, err := &a.progress, a.targets.Bridge.Integrated(); {
-	case err != nil && p.synced: // before the first pass, ovn-controller may have nothing to write
+	case err != nil && p.synced: // before the first pass, OVN may have no ports, and so no flows
 		return err.Error()
 	case !p.synced && p.err != nil:
 		return p.err.Error()

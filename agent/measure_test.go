@@ -48,9 +48,9 @@ func TestMoveIsMeasured(t *testing.T) {
 		e.measureMoves(begin.Add(after), before)
 	}
 	first, second := with("192.0.2.1"), with("192.0.2.1", "192.0.2.2")
-	e.recordGained(begin, first)
+	e.record(begin, first)
 	announce(time.Second, first)
-	e.recordGained(begin.Add(time.Minute), second)
+	e.record(begin.Add(time.Minute), second)
 	announce(time.Minute+time.Second, second)
 	announce(time.Minute+2*time.Second, second)
 	if len(samples) != 1 || samples[0] != time.Second {

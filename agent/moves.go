@@ -12,8 +12,8 @@ import (
 )
 
 // ovnTarget is the target for OVN. It also moves pods' ports to another bridge, after a change of
-// the service engine: with one engine, OVN has one port for all pods, with the other a port for
-// each pod. OVN cannot have a pod's address at both.
+// the service engine: with openflow, OVN has one port for all pods, with ovn a port for each pod.
+// OVN cannot have a pod's address at both.
 type ovnTarget struct {
 	*nbdb.Target
 	pods *cni.Server
@@ -22,10 +22,10 @@ type ovnTarget struct {
 // openTimeout limits how long Open vSwitch may take to open ports that moved.
 const openTimeout = time.Second
 
-// Apply makes the changes of d. When pods' ports move, OVN's ports change at that moment, and
-// nothing else of OVN: thousands of load balancers would keep it busy for seconds. The other rows
-// that serve pods are added before the ports move to OVN's bridge, and removed after the ports have
-// left it.
+// Apply makes the changes of d. While pods' ports move, only OVN's ports change, and nothing else
+// of OVN: thousands of load balancers would keep it busy for seconds. So the other rows change
+// before the ports move to OVN's bridge, or in the next pass after the ports have left it. Apply
+// requests that pass with an *apply.Waiting.
 func (m ovnTarget) Apply(ctx context.Context, d nb.Delta) error {
 	if !m.pods.Misplaced() {
 		return m.Target.Apply(ctx, d)

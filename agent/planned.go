@@ -26,22 +26,22 @@ func (i *inputs) same(o *inputs) bool {
 type planned struct {
 	planner  *plan.Planner
 	inputs   inputs
-	all      *cluster.Snapshot // the Snapshot of inputs, with this node's own facts; nil before the first plan
-	pods     []*cluster.Pod    // the pods of inputs, as in all
+	merged   *cluster.Snapshot // the Snapshot of inputs, with this node's own facts; nil before the first plan
+	pods     []*cluster.Pod    // this node's pods of merged
 	want     datapath.State
 	problems []cluster.Problem // of the Snapshot and of this node's plan
 	changed  bool              // want differs from that of the last pass
 }
 
-// update plans the node from all: the Snapshot of now with this node's own facts.
-func (p *planned) update(now inputs, all *cluster.Snapshot, node string) {
+// update plans the node from new inputs. merged is their Snapshot with this node's own facts.
+func (p *planned) update(in inputs, merged *cluster.Snapshot, node string) {
 	var problems []cluster.Problem
-	p.want, problems = p.planner.Node(all, node)
-	p.inputs, p.all, p.changed, p.pods = now, all, true, nil
-	for _, x := range all.Pods {
+	p.want, problems = p.planner.Node(merged, node)
+	p.inputs, p.merged, p.changed, p.pods = in, merged, true, nil
+	for _, x := range merged.Pods {
 		if x.Node == node {
 			p.pods = append(p.pods, x)
 		}
 	}
-	p.problems = cluster.SortProblems(slices.Concat(now.snapshot.Problems, problems))
+	p.problems = cluster.SortProblems(slices.Concat(in.snapshot.Problems, problems))
 }

@@ -70,12 +70,12 @@ func (p *podHandler) compare(ctx context.Context) time.Duration {
 			p.compared = true
 		}
 	})
-	hangs := time.Since(p.comparing) > compareLimit
-	p.compared = p.compared || hangs && p.background.Busy()
+	late := time.Since(p.comparing) > compareLimit
+	p.compared = p.compared || late && p.background.Busy() // it hangs
 	switch {
 	case !p.cni.NeedsReconcile():
 		return 0
-	case hangs:
+	case late:
 		return retry.Last
 	}
 	return compareLimit / 10
@@ -94,6 +94,7 @@ func (p *podHandler) awaitOVN(ctx context.Context, restarting bool, sync func(co
 	if p.awaiting.IsZero() {
 		p.awaiting = time.Now()
 	}
+	// A release of a restarted switch waits for OVN itself.
 	if !p.cni.Misplaced() || restarting || time.Since(p.awaiting) > ovnLimit {
 		p.ovnReady = true
 		return 0
@@ -121,8 +122,8 @@ func (p *podHandler) move(ctx context.Context) time.Duration {
 // OVN is in order.
 func (p *podHandler) recordReach(status []apply.Status, pods []*cluster.Pod, openFlow bool) (err error, inOVN bool) {
 	var errs []error
-	var missing []string // devices
-	written, inOVN := true, true
+	var missing []string         // ports without a device, or that cannot be opened
+	written, inOVN := true, true // the plan is in the bridges, in OVN's database
 	for _, s := range status {
 		var waiting *apply.Waiting
 		switch {
@@ -138,7 +139,7 @@ func (p *podHandler) recordReach(status []apply.Status, pods []*cluster.Pod, ope
 			inOVN = inOVN && s.System != datapath.NB.System
 		}
 	}
-	if openFlow {
+	if openFlow { // with the other engine, OVN reports which pods are reachable
 		written = written && !slices.Contains(missing, claims.ServiceBridge)
 		p.reach.record(pods, func(port string) bool { return written && !slices.Contains(missing, port) }, inOVN)
 	}

@@ -24,10 +24,10 @@ func (a *agent) nodeProblems() []cluster.Problem {
 // tableProblem reports networks of EgressServices for which this node has no VRF.
 func (a *agent) tableProblem() (list []cluster.Problem) {
 	own := a.host.local.Own
-	if a.planned.all == nil || own == nil {
+	if a.planned.merged == nil || own == nil {
 		return nil
 	}
-	for _, name := range a.planned.all.TableNames() {
+	for _, name := range a.planned.merged.TableNames() {
 		if own.Table(name) == nil {
 			list = append(list, nodeProblem(a.node, "EgressService spec.network",
 				"the host has no VRF %q: pods that would leave by it here are cut off from outside", name)...)

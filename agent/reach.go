@@ -26,7 +26,7 @@ type podReach struct {
 	// By row of pods' ports:
 	unread  map[string]bool // the last plan did not know their objects
 	written map[string]bool // the flows that were planned with their objects are on the bridge
-	inOVN   map[string]bool // of pods in OVN's database: OVN's flows lead to them
+	inOVN   map[string]bool // pods in OVN's database; true: OVN's flows lead to them
 }
 
 func newPodReach(report func(map[string]error)) *podReach {
@@ -41,9 +41,9 @@ func (r *podReach) record(pods []*cluster.Pod, written func(port string) bool, i
 	for _, p := range pods {
 		nowWritten[p.PortRow] = r.written[p.PortRow] || !p.Unread && written(p.Port)
 		unread[p.PortRow] = p.Unread
-		if leads, was := r.inOVN[p.PortRow]; was || inOVN {
-			nowInOVN[p.PortRow] = leads
-			unknown = unknown || !leads
+		if hasFlows, earlier := r.inOVN[p.PortRow]; earlier || inOVN {
+			nowInOVN[p.PortRow] = hasFlows
+			unknown = unknown || !hasFlows
 		}
 	}
 	r.written, r.inOVN, r.unread = nowWritten, nowInOVN, unread

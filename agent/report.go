@@ -35,6 +35,7 @@ func (a *agent) report(last roundResult, brief bool) report.Report {
 	}
 	r.Ready = r.Reason == ""
 	for _, s := range a.pass.Status() {
+		// On a node without eBPF programs, their part matters only if they cannot be removed.
 		if s.System != datapath.Redirect.System || a.redirects() || !s.InSync {
 			r.Parts = append(r.Parts, partOf(s))
 		}

@@ -17,9 +17,9 @@ import (
 // which may be blocked by other processes.
 type roundResult struct {
 	round        uint64            // see inbox.wakeRound
-	snapshot     *cluster.Snapshot // of the cluster, with the actual nodes of egress addresses
-	base         *cluster.Snapshot // snapshot as it was read
-	all          *cluster.Snapshot // snapshot with this node's own facts; nil before the first plan
+	base         *cluster.Snapshot // of the cluster, as it was read
+	snapshot     *cluster.Snapshot // base with this agent's view of egress addresses
+	merged       *cluster.Snapshot // the planned snapshot, with this node's own facts; nil before the first plan
 	sourceErr    error             // why snapshot is nil
 	want         datapath.State
 	reason       string // why the node is not ready
@@ -80,8 +80,9 @@ func (a *agent) latest(ctx context.Context) roundResult {
 // publishResult publishes the result of a round.
 func (a *agent) publishResult(round uint64) {
 	a.lastResult.set(roundResult{
-		round: round, snapshot: a.snapshot, base: a.egress.view.Base, carriers: a.egress.carriers, all: a.planned.all,
-		sourceErr: a.sourceErr, want: a.planned.want, reason: a.notReady(), problems: a.planned.problems,
+		round: round, snapshot: a.snapshot, base: a.egress.view.Base, merged: a.planned.merged,
+		carriers: a.egress.carriers, sourceErr: a.sourceErr, want: a.planned.want, reason: a.notReady(),
+		problems:     a.planned.problems,
 		listenErrors: a.monitor.listenErrors, nodeProblems: slices.Concat(a.egress.view.Conflicts(), a.nodeProblems()),
 		restarts: a.vswitch.Restarts, openvswitch: a.openvswitch(), isolated: a.planned.planner.IsolatedPods(),
 	})
@@ -90,8 +91,8 @@ func (a *agent) publishResult(round uint64) {
 // fullestSnapshot returns the Snapshot with the most facts.
 func (r *roundResult) fullestSnapshot() (*cluster.Snapshot, error) {
 	switch {
-	case r.all != nil:
-		return r.all, nil
+	case r.merged != nil:
+		return r.merged, nil
 	case r.snapshot != nil:
 		return r.snapshot, nil
 	}

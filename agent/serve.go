@@ -69,7 +69,8 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 		}
 		list := f.Differences(last.want, found)
 		if q.FormValue("output") == "json" {
-			writeJSON(w, datapath.Comparison{Node: a.node, Planned: f.Print(last.want) != "",
+			selected := f.Print(last.want) != "" // by the filter
+			writeJSON(w, datapath.Comparison{Node: a.node, Planned: selected,
 				Differences: append([]datapath.Difference{}, list...)}) // [] in place of null
 			return
 		}

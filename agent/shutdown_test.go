@@ -59,20 +59,20 @@ func TestShutdown(t *testing.T) {
 	address := &cluster.Snapshot{EgressIPs: []*cluster.EgressIP{{Assigned: []cluster.Assignment{{Node: "node-a"}}}}}
 	moving := &cluster.Snapshot{EgressIPs: []*cluster.EgressIP{{Moving: []cluster.Move{{From: "node-a",
 		To: "node-b"}}}}}
-	a.egress.recordGained(time.Now(), address)
+	a.egress.record(time.Now(), address)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); a.onShutdown(ctx, client, true) }()
 	for !published() {
 		time.Sleep(10 * time.Millisecond)
 	}
-	a.egress.recordGained(time.Now(), moving)
+	a.egress.record(time.Now(), moving)
 	select {
 	case <-done:
 		t.Error("the shutdown did not wait for the end of the move")
 	case <-time.After(200 * time.Millisecond):
 	}
-	a.egress.recordGained(time.Now(), &cluster.Snapshot{})
+	a.egress.record(time.Now(), &cluster.Snapshot{})
 	<-done
 	if cancel(); ctx.Err() == nil {
 		t.Error("the context has not ended")
