@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -26,16 +25,24 @@ const (
 	networkTimeout = 30 * time.Second // to return the network of a bridge to its device
 )
 
+// Values of fixOrder. The bridge comes before the profiles that create it at every boot: after a
+// boot in between, the machine still has a network. It comes before the addresses, which
+// hostnet.Advertise adds to it while it exists.
+const (
+	bridgeOrder = iota
+	profileOrder
+	addressOrder
+)
+
 // applyFixes applies the fixes of the findings, and prints each change as the equivalent command.
-// It fixes the bridge before the profiles that create it at every boot: after a boot in between,
-// the machine still has a network. It stops at the first failure.
+// It stops at the first failure.
 func applyFixes(ctx context.Context, w io.Writer, c config.Config, list []Finding) error {
 	list = slices.DeleteFunc(slices.Clone(list), func(f Finding) bool { return f.fix == nil })
 	if len(list) == 0 {
 		_, err := fmt.Fprintln(w, "nothing that --fix can repair")
 		return err
 	}
-	slices.SortStableFunc(list, func(a, b Finding) int { return fixOrder(a) - fixOrder(b) })
+	slices.SortStableFunc(list, func(a, b Finding) int { return a.fixOrder - b.fixOrder })
 	soon, cancel := context.WithTimeout(ctx, agentTimeout)
 	release, err := targets.StandBy(soon, c, slog.New(slog.DiscardHandler))
 	cancel()
@@ -60,19 +67,6 @@ func applyFixes(ctx context.Context, w io.Writer, c config.Config, list []Findin
 	return nil
 }
 
-func fixOrder(f Finding) int {
-	switch {
-	case f.Object == networkManager:
-		return 1
-	case strings.HasPrefix(f.Object, addressObject):
-		return 2 // after the bridge, which has the addresses if it stays
-	}
-	return 0
-}
-
-// addressObject is the prefix of the object of a finding about an address.
-const addressObject = "address "
-
 // addBridgeFix adds a fix to the finding about a gateway bridge, if the mode has no uplink: the fix
 // removes the bridge. If that is not possible, addBridgeFix adds the reason.
 func addBridgeFix(m *machine, db *ovsdb.Client, list []Finding) error {
@@ -91,6 +85,7 @@ func addBridgeFix(m *machine, db *ovsdb.Client, list []Finding) error {
 		default:
 			list[i].Fix = f.Commands()
 			list[i].fix = func(ctx context.Context) ([]string, error) { return returnNetwork(ctx, m) }
+			list[i].fixOrder = bridgeOrder
 		}
 	}
 	return nil
@@ -120,7 +115,7 @@ func foreignBridge(db *ovsdb.Client, m *machine) (*uplink.Foreign, error) {
 }
 
 // withForeign calls do with another program's gateway bridge, if Open vSwitch runs and has one.
-func withForeign(ctx context.Context, m *machine, do func(context.Context, *uplink.Foreign) error) error {
+func withForeign(ctx context.Context, m *machine, do func(*uplink.Foreign) error) error {
 	db, err := openSwitch(ctx, m)
 	if err != nil || db == nil {
 		return err
@@ -130,18 +125,20 @@ func withForeign(ctx context.Context, m *machine, do func(context.Context, *upli
 	if err != nil || f == nil {
 		return err
 	}
-	return do(ctx, f)
+	return do(f)
 }
 
+// returnNetwork removes the bridge: its device gets back the addresses and routes. Advertised
+// addresses that were on the bridge are added where the agent expects them.
 func returnNetwork(ctx context.Context, m *machine) (did []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, networkTimeout)
 	defer cancel()
-	err = withForeign(ctx, m, func(ctx context.Context, f *uplink.Foreign) (err error) {
+	err = withForeign(ctx, m, func(f *uplink.Foreign) (err error) {
 		if did, err = f.Return(ctx); err != nil {
 			return err
 		}
-		kept, err := hostnet.Advertise(m.Cluster) // the addresses may have been on the bridge
-		did = append(did, kept...)
+		added, err := hostnet.Advertise(m.Cluster)
+		did = append(did, added...)
 		return err
 	})
 	return did, err

@@ -50,7 +50,7 @@ func nftables(ctx context.Context, _ *machine) ([]Finding, error) {
 	if refusal == nil {
 		return nil, err
 	}
-	return []Finding{found(Stops, "nftables", "the kernel, or this nft, lacks something that Hairpin needs: "+
+	return []Finding{finding(Stops, "nftables", "the kernel, or this nft, lacks something that Hairpin needs: "+
 		refusal.Error(),
 		"load or build nf_tables, nft_nat, nft_masq, nft_fib_inet, nft_reject_inet and nft_ct")}, nil
 }
@@ -71,7 +71,7 @@ func datapath(_ context.Context, m *machine) ([]Finding, error) {
 			return nil, nil
 		}
 	}
-	return []Finding{found(Info, "kernel", "has no module "+module+
+	return []Finding{finding(Info, "kernel", "has no module "+module+
 		": Open vSwitch's userspace datapath forwards, slower and with the limits of docs/reference/compatibility.md",
 		"a kernel with CONFIG_OPENVSWITCH")}, nil
 }
@@ -82,20 +82,18 @@ func ranges(_ context.Context, m *machine) (list []Finding, err error) {
 	for _, s := range m.Cluster.ClusterSubnets {
 		pods = append(pods, s.CIDR)
 	}
-	taken := []struct {
+	type optionRanges struct {
 		option   string
 		prefixes []netip.Prefix
-	}{
+	}
+	ofCluster := []optionRanges{
 		{"[default] cluster-subnets", pods}, {"[kubernetes] service-cidrs", m.Cluster.ServiceCIDRs},
 		{"[gateway] join subnets", m.Cluster.JoinSubnets},
 		{"[clustermanager] transit subnets", m.Cluster.TransitSubnets},
 		{"[gateway] masquerade subnets", m.Cluster.Gateway.MasqueradeSubnets},
 	}
 	if m.Cluster.DistributedPort() {
-		taken = append(taken, struct {
-			option   string
-			prefixes []netip.Prefix
-		}{"[gateway] node-local subnets", m.Cluster.Gateway.NodeLocalSubnets})
+		ofCluster = append(ofCluster, optionRanges{"[gateway] node-local subnets", m.Cluster.Gateway.NodeLocalSubnets})
 	}
 	routes, err := netdev.List(func() ([]netlink.Route, error) {
 		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: syscall.RT_TABLE_MAIN},
@@ -105,15 +103,18 @@ func ranges(_ context.Context, m *machine) (list []Finding, err error) {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
 	for _, r := range routes {
-		to := netdev.Prefix(r.Dst)
-		link, _ := netlink.LinkByIndex(r.LinkIndex)
-		if to.Bits() <= 0 || r.Protocol == claims.RouteProtocol || link == nil || own(link.Attrs().Name, m) {
+		to, links := netdev.Prefix(r.Dst), linksOf(r)
+		if to.Bits() <= 0 || r.Protocol == claims.RouteProtocol || slices.ContainsFunc(links, m.own) {
 			continue
 		}
-		for _, x := range taken {
+		where := "without a link"
+		if len(links) > 0 {
+			where = "dev " + links[0].Name
+		}
+		for _, x := range ofCluster {
 			for _, p := range x.prefixes {
 				if p.Overlaps(to) {
-					list = append(list, found(Stops, fmt.Sprintf("route %s dev %s", to, link.Attrs().Name),
+					list = append(list, finding(Stops, fmt.Sprintf("route %s %s", to, where),
 						fmt.Sprintf("overlaps %s of %s: one of the two would not be reached", p, x.option),
 						"another range for "+x.option+", or remove the route if it is a former network's"))
 				}
@@ -123,10 +124,25 @@ func ranges(_ context.Context, m *machine) (list []Finding, err error) {
 	return list, nil
 }
 
+// linksOf returns the links of a route: several if it is a multipath route, none if it is a
+// blackhole.
+func linksOf(r netlink.Route) (list []*netlink.LinkAttrs) {
+	hops := r.MultiPath
+	if len(hops) == 0 {
+		hops = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex}}
+	}
+	for _, h := range hops {
+		if l, err := netlink.LinkByIndex(h.LinkIndex); err == nil {
+			list = append(list, l.Attrs())
+		}
+	}
+	return list
+}
+
 // own reports whether Hairpin or OVN-Kubernetes makes a link of this name.
-func own(link string, m *machine) bool {
-	return link == claims.ManagementPort || link == m.Cluster.Gateway.Interface || link == claims.EncapHost ||
-		link == claims.EncapBridge || link == claims.LocalPort || link == claims.LocalBridge
+func (m *machine) own(link *netlink.LinkAttrs) bool {
+	return slices.Contains([]string{claims.ManagementPort, m.Cluster.Gateway.Interface, claims.EncapHost,
+		claims.EncapBridge, claims.LocalPort, claims.LocalBridge}, link.Name)
 }
 
 // mtu compares the MTU of the default routes' devices with the MTU that pods need in a tunnel.
@@ -140,10 +156,10 @@ func mtu(_ context.Context, m *machine) (list []Finding, err error) {
 			return nil, fmt.Errorf("list default routes: %w", err)
 		}
 		for _, r := range routes {
-			link, err := netlink.LinkByIndex(r.LinkIndex)
-			if err == nil && !slices.ContainsFunc(list,
-				func(f Finding) bool { return f.Object == "link "+link.Attrs().Name }) {
-				list = append(list, smallMTU(m, link.Attrs(), f.overhead)...)
+			for _, link := range linksOf(r) {
+				if !slices.ContainsFunc(list, func(f Finding) bool { return f.Object == "link "+link.Name }) {
+					list = append(list, smallMTU(m, link, f.overhead)...)
+				}
 			}
 		}
 	}
@@ -154,7 +170,7 @@ func smallMTU(m *machine, link *netlink.LinkAttrs, overhead int) []Finding {
 	if link.MTU >= m.Cluster.MTU+overhead {
 		return nil
 	}
-	return []Finding{found(Stops, "link "+link.Name,
+	return []Finding{finding(Stops, "link "+link.Name,
 		fmt.Sprintf("has an MTU of %d; pods' packets of %d bytes ([default] mtu) need %d in a tunnel", link.MTU,
 			m.Cluster.MTU, m.Cluster.MTU+overhead),
 		fmt.Sprintf("[default] mtu = %d, on every node", link.MTU-overhead))}
@@ -166,18 +182,19 @@ func advertised(ctx context.Context, m *machine) (list []Finding, err error) {
 	if err != nil || len(missing) == 0 {
 		return nil, err
 	}
-	refused := false
-	err = withForeign(ctx, m, func(_ context.Context, f *uplink.Foreign) error {
-		refused = f.Refusal != nil
+	bridgeStays := false
+	err = withForeign(ctx, m, func(b *uplink.Foreign) error {
+		bridgeStays = b.Refusal != nil
 		return nil
 	})
 	for _, a := range missing {
-		f := found(Info, addressObject+a.String(),
+		f := finding(Info, "address "+a.String(),
 			"is on no link: an API server that advertises it cannot start before the agent",
 			"run `hairpin advertise` at every boot before it")
-		if !refused { // otherwise the bridge that would get the address must be removed first
+		if !bridgeStays { // Advertise would add the address to a bridge that must be removed first
 			f.Fix = []string{"hairpin advertise"}
 			f.fix = func(context.Context) ([]string, error) { return hostnet.Advertise(m.Cluster) }
+			f.fixOrder = addressOrder
 		}
 		list = append(list, f)
 	}
@@ -197,7 +214,7 @@ func ports(ctx context.Context, m *machine) (list []Finding, err error) {
 		for _, a := range addresses {
 			s, err := l.Listen(ctx, "tcp", a.String())
 			if errors.Is(err, syscall.EADDRINUSE) {
-				list = append(list, found(Stops, "tcp "+a.String(), "is in use: the agent cannot listen there ("+option+
+				list = append(list, finding(Stops, "tcp "+a.String(), "is in use: the agent cannot listen there ("+option+
 					")", "end the program that listens (ss -ltnp), or another "+option))
 			} else if err == nil {
 				_ = s.Close()

@@ -43,13 +43,13 @@ func links(context.Context, *machine) (list []Finding, err error) {
 		case name == "kube-ipvs0":
 			list = append(list, kubeProxy("link "+name))
 		case name == claims.ManagementPort:
-			list = append(list, found(Info, "link "+name, "OVN-Kubernetes or Hairpin runs here, or did",
+			list = append(list, finding(Info, "link "+name, "OVN-Kubernetes or Hairpin runs here, or did",
 				"if it was OVN-Kubernetes: docs/operations/migrate.md"))
 		}
 		for _, f := range foreignLinks {
 			if strings.HasPrefix(name, f.prefix) && !seen[f.of] {
 				seen[f.of] = true
-				list = append(list, found(Stops, "link "+name, f.of+
+				list = append(list, finding(Stops, "link "+name, f.of+
 					" is here: its routes and rules compete for the pods' packets",
 					"remove its DaemonSet, then its links (ip link delete "+name+") and rules, or boot the node"))
 			}
@@ -59,7 +59,7 @@ func links(context.Context, *machine) (list []Finding, err error) {
 }
 
 func kubeProxy(object string) Finding {
-	return found(Stops, object,
+	return finding(Stops, object,
 		"kube-proxy translates Services as well: connections go to the endpoint that it chose, not Hairpin",
 		"delete its DaemonSet, and run `kube-proxy --cleanup` on the node")
 }
@@ -75,7 +75,7 @@ func cniConfigs(_ context.Context, m *machine) (list []Finding, err error) {
 			f.Name() == claims.CNIConfFile {
 			continue
 		}
-		x := found(Warning, filepath.Join(claims.CNIConfDir, f.Name()), "another network's; without "+
+		x := finding(Warning, filepath.Join(claims.CNIConfDir, f.Name()), "another network's; without "+
 			claims.CNIConfFile+" the container runtime uses it", "delete it when Hairpin runs")
 		if f.Name() < claims.CNIConfFile {
 			x.Severity, x.Message, x.Remedy = Stops, "the container runtime takes it before "+claims.CNIConfFile,
@@ -124,17 +124,17 @@ func tables(ctx context.Context, _ *machine) (list []Finding, err error) {
 		case c.Table == "firewalld":
 			firewalld = true
 		case strings.HasPrefix(c.Table, "flannel-"):
-			once(table, found(Warning, "nft table "+table, "flannel's: it masquerades what pods send",
+			once(table, finding(Warning, "nft table "+table, "flannel's: it masquerades what pods send",
 				"nft delete table "+table+", when flannel is gone"))
 		case c.Hook == "forward" && c.Policy == "drop" && c.Table != claims.NFTTable:
-			list = append(list, found(Warning, "nft chain "+table+" "+c.Name,
+			list = append(list, finding(Warning, "nft chain "+table+" "+c.Name,
 				"drops what the host forwards, unless one of its rules accepts it: in the modes local and detached "+
 					"that is pods' traffic",
 				"accept what comes in and goes out by "+claims.ManagementPort+" there"))
 		}
 	}
 	if firewalld {
-		list = append(list, found(Warning, "firewalld",
+		list = append(list, finding(Warning, "firewalld",
 			"its zones drop tunnels from other nodes, and what it does not know of pods",
 			"firewall-cmd --permanent --zone=trusted --add-interface="+claims.ManagementPort+
 				"; firewall-cmd --permanent --add-port=6081/udp; firewall-cmd --reload"))
@@ -179,7 +179,7 @@ func bridges(ctx context.Context, m *machine) (list []Finding, err error) {
 	}
 	defer db.Close()
 	if _, err := m.at(filepath.Join(m.Process.OVSRunDir, "hairpin.lock")); errors.Is(err, fs.ErrNotExist) {
-		list = append(list, found(Stops, "Open vSwitch",
+		list = append(list, finding(Stops, "Open vSwitch",
 			"the machine's own runs: that of the chart cannot run beside it",
 			"give its bridges' devices back, then: systemctl disable --now openvswitch-switch ovn-controller "+
 				"(openvswitch.service on some systems)"))
@@ -221,10 +221,10 @@ func devices(v ovsdb.View, b *ovsdb.Bridge) (names []string) {
 
 func bridgeObject(name, device string) string { return "bridge " + name + " with " + device }
 
-func bridge(c *machine, b *ovsdb.Bridge, device string) Finding {
+func bridge(m *machine, b *ovsdb.Bridge, device string) Finding {
 	f := Finding{Severity: Info, Object: bridgeObject(b.Name, device)}
 	_, ours := b.ExternalIDs[uplink.KeyUplink]
-	switch g := c.Cluster.Gateway; {
+	switch g := m.Cluster.Gateway; {
 	case b.Name != g.Interface:
 		f.Severity, f.Message, f.Remedy = Warning, "the device is taken: it cannot be the gateway bridge's as well",
 			"set [gateway] interface = "+b.Name+", or delete the bridge"
@@ -245,6 +245,6 @@ func microshift(_ context.Context, m *machine) (list []Finding, err error) {
 	if _, err := m.at(file); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return []Finding{found(Info, file, "MicroShift's settings of OVN-Kubernetes, which Hairpin does not read",
+	return []Finding{finding(Info, file, "MicroShift's settings of OVN-Kubernetes, which Hairpin does not read",
 		"hairpin config convert "+file)}, nil
 }

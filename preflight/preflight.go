@@ -35,10 +35,12 @@ type Finding struct {
 	// Fix has commands equivalent to --fix; none = --fix does nothing about it.
 	Fix []string `json:"fix,omitzero"`
 
-	fix func(context.Context) (did []string, err error)
+	// fix does what Fix says, and returns the commands equivalent to what it has done.
+	fix      func(context.Context) (did []string, err error)
+	fixOrder int // fixes of a lower one come first
 }
 
-func found(s Severity, object, message, remedy string) Finding {
+func finding(s Severity, object, message, remedy string) Finding {
 	return Finding{Severity: s, Object: object, Message: message, Remedy: remedy}
 }
 
@@ -48,9 +50,10 @@ type check struct {
 	run  func(context.Context, *machine) ([]Finding, error)
 }
 
-// check runs all checks. A failed check is a finding, too, because its result is unknown.
-func (m *machine) check(ctx context.Context) []Finding {
-	var list []Finding
+// findings runs all checks. A failed check is a finding, too, because its result is unknown. The
+// list is not nil: it is [] in JSON.
+func (m *machine) findings(ctx context.Context) []Finding {
+	list := []Finding{}
 	for _, k := range []check{
 		{"nftables", nftables}, {"Open vSwitch's kernel module", datapath}, {"links", links},
 		{"CNI configurations", cniConfigs},
@@ -94,21 +97,20 @@ func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
 	if o.Fix && m.root != "/" {
 		return errors.New("--fix changes this machine's own files: run it on the machine, without --root")
 	}
-	list := m.check(ctx)
+	list := m.findings(ctx)
 	var err error
 	if o.Fix {
 		if !report.ForPrograms(o.Output) {
 			o.Log = w
 		}
 		err = applyFixes(ctx, o.Log, c, list)
-		list = m.check(ctx)
+		list = m.findings(ctx)
 	}
-	done, bad := report.PrintAs(w, o.Output, append([]Finding{}, list...))
+	done, printErr := report.PrintAs(w, o.Output, list)
 	if !done {
-		bad = write(w, list)
+		printErr = write(w, list)
 	}
-	err = errors.Join(err, bad)
-	if err != nil {
+	if err = errors.Join(err, printErr); err != nil {
 		return fmt.Errorf("preflight: %w", err)
 	}
 	if len(list) > 0 && list[0].Severity == Stops {
@@ -129,7 +131,8 @@ func write(w io.Writer, list []Finding) error {
 	return t.Flush()
 }
 
-// Print writes the cells of a table: in the first row after lead, in further rows after indent.
+// Print writes the rows of a finding to a tabwriter. The first row starts with lead, the others
+// with indent, which has the same number of cells.
 func (f Finding) Print(t io.Writer, lead, indent string) {
 	fmt.Fprintf(t, "%s%s\t%s\t%s\n", lead, report.Plain(string(f.Severity), ""), report.Plain(f.Object, ""),
 		report.Plain(f.Message, ""))

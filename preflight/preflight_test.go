@@ -89,6 +89,8 @@ ip link add kube-ipvs0 type veth peer name another
 ip link set dev eth0 mtu 1430
 ip link set dev other up; ip link set dev flannel.1 up
 ip route add 10.244.5.0/24 dev flannel.1
+ip route add blackhole 10.244.6.0/26
+ip route add 10.244.7.0/24 nexthop dev other nexthop dev flannel.1
 nft add table ip kube-proxy; nft add chain ip kube-proxy services
 nft add table ip filter; nft 'add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }'
 nft add table inet flannel-ipv4; nft 'add chain inet flannel-ipv4 postrtg { type nat hook postrouting priority 100; }'
@@ -118,6 +120,8 @@ nft add table inet firewalld; nft 'add chain inet firewalld filter_INPUT { type 
 		"link flannel.1":                                                   preflight.Stops,
 		"link kube-ipvs0":                                                  preflight.Stops,
 		"route 10.244.5.0/24 dev flannel.1":                                preflight.Stops,
+		"route 10.244.6.0/26 without a link":                               preflight.Stops,
+		"route 10.244.7.0/24 dev other":                                    preflight.Stops,
 		"nft table ip kube-proxy":                                          preflight.Stops,
 		"nft chain ip filter FORWARD":                                      preflight.Warning,
 		"nft table inet flannel-ipv4":                                      preflight.Warning,

@@ -30,7 +30,12 @@ const formerDir = "hairpin-former"
 type profile struct {
 	path, name string
 	text       *ini.File // nil if it is not a valid INI file
-	ofBridge   bool      // configure-ovs.sh made it for the gateway bridge
+	ofBridge   bool      // configure-ovs.sh made it for the gateway bridge, or is likely to have
+}
+
+// ofSomeBridge reports whether configure-ovs.sh made a profile, for the gateway bridge or another.
+func (p *profile) ofSomeBridge() bool {
+	return p.ofBridge || strings.HasPrefix(p.name, "ovs-if-") || strings.HasPrefix(p.name, "ovs-port-")
 }
 
 type profileList []profile
@@ -117,7 +122,7 @@ func profiles(ctx context.Context, m *machine) (list []Finding, err error) {
 		return nil, err
 	}
 	for _, p := range all {
-		if p.ofBridge || strings.HasPrefix(p.name, "ovs-if-") || strings.HasPrefix(p.name, "ovs-port-") {
+		if p.ofSomeBridge() {
 			list = append(list, Finding{Severity: Warning, Object: p.path,
 				Message: "of configure-ovs.sh: NetworkManager makes the bridge at every boot, with the device in it",
 				Remedy: "nmcli connection delete " + p.name +
@@ -129,10 +134,10 @@ func profiles(ctx context.Context, m *machine) (list []Finding, err error) {
 		return list, nil
 	}
 	f := Finding{Severity: Warning, Object: networkManager, Message: "has profiles that put the device into " + bridge +
-		" again at the next boot"}
+		" again at the next boot", fixOrder: profileOrder}
 	why := all.refusal(bridge, all.device())
-	if err := withForeign(ctx, m, func(_ context.Context, f *uplink.Foreign) error {
-		why = cmp.Or(f.Refusal, why)
+	if err := withForeign(ctx, m, func(b *uplink.Foreign) error {
+		why = cmp.Or(b.Refusal, why)
 		return nil
 	}); err != nil {
 		return nil, err
@@ -147,8 +152,8 @@ func profiles(ctx context.Context, m *machine) (list []Finding, err error) {
 	f.fix = func(ctx context.Context) (did []string, err error) {
 		// If the bridge stays in the database without its profiles, the device has no addresses
 		// after the next boot.
-		if err := withForeign(ctx, m, func(_ context.Context, f *uplink.Foreign) error {
-			return fmt.Errorf("%s is in bridge %s", f.Device, f.Bridge)
+		if err := withForeign(ctx, m, func(b *uplink.Foreign) error {
+			return fmt.Errorf("%s is in bridge %s", b.Device, b.Bridge)
 		}); err != nil {
 			return nil, err
 		}

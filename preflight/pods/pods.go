@@ -30,7 +30,7 @@ const (
 	DefaultNamespace = metav1.NamespaceSystem
 
 	maxAtOnce = 50      // nodes that are checked at the same time
-	maxAnswer = 8 << 20 // bytes of a node's output
+	maxOutput = 8 << 20 // bytes of a node's output
 
 	pollTime   = 500 * time.Millisecond
 	deleteTime = 10 * time.Second // for deleting a Pod, also after Ctrl-C
@@ -55,11 +55,11 @@ type Node struct {
 	Findings []preflight.Finding `json:"findings"`
 }
 
-// visit checks nodes.
-type visit struct {
+// checker checks nodes.
+type checker struct {
 	client  *kubeapi.Client
 	options Options
-	args    []string
+	command []string // of the container in the Pods
 }
 
 // Run checks the nodes, and prints the findings. It returns report.ErrProblems if a finding stops
@@ -73,8 +73,8 @@ func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
 }
 
 func run(ctx context.Context, w io.Writer, client *kubeapi.Client, c config.Config, o Options) error {
-	v := &visit{client: client, options: o, args: arguments(c)}
-	nodes, err := v.nodes(ctx)
+	k := &checker{client: client, options: o, command: command(c)}
+	nodes, err := k.nodes(ctx)
 	if err != nil {
 		return err
 	}
@@ -83,9 +83,9 @@ func run(ctx context.Context, w io.Writer, client *kubeapi.Client, c config.Conf
 	g.SetLimit(maxAtOnce)
 	for i, n := range nodes {
 		g.Go(func() error {
-			found, err := v.look(all, &n)
-			list[i] = Node{Node: n.Name, Findings: append([]preflight.Finding{}, found...)}
-			if refused := (*refusal)(nil); errors.As(err, &refused) {
+			found, err := k.check(all, &n)
+			list[i] = Node{Node: n.Name, Findings: append([]preflight.Finding{}, found...)} // [] in JSON, not null
+			if same := (*clusterError)(nil); errors.As(err, &same) {
 				return err
 			}
 			if err != nil {
@@ -101,14 +101,15 @@ func run(ctx context.Context, w io.Writer, client *kubeapi.Client, c config.Conf
 	if err := show(w, list, o.Output); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
-	if slices.ContainsFunc(list, func(n Node) bool { return n.Error != "" || n.stopped() }) {
+	if slices.ContainsFunc(list, func(n Node) bool { return n.Error != "" || n.blocked() }) {
 		return report.ErrProblems
 	}
 	return nil
 }
 
-// arguments returns the options that differ from their defaults, except those of this process.
-func arguments(c config.Config) []string {
+// command returns the command that checks a node, with all options that differ from their defaults.
+// It omits where this process reads the cluster, and the name of its node.
+func command(c config.Config) []string {
 	list := []string{"hairpin", "preflight", "--root=/host", "--output=json"}
 	for _, o := range config.Options() {
 		if v := o.Get(c); v != o.Default() && !slices.Contains([]string{"kubeconfig", "manifests", "node"}, o.Flag()) {
@@ -119,15 +120,15 @@ func arguments(c config.Config) []string {
 }
 
 // nodes returns the selected nodes that run Linux.
-func (v *visit) nodes(ctx context.Context) ([]corev1.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, v.options.Timeout)
+func (c *checker) nodes(ctx context.Context) ([]corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
-	all, err := v.client.Nodes().List(ctx, metav1.ListOptions{LabelSelector: v.options.Selector})
+	all, err := c.client.Nodes().List(ctx, metav1.ListOptions{LabelSelector: c.options.Selector})
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
 	list := all.Items
-	if names := v.options.Nodes; len(names) > 0 {
+	if names := c.options.Nodes; len(names) > 0 {
 		for _, name := range names {
 			if !slices.ContainsFunc(list, func(n corev1.Node) bool { return n.Name == name }) {
 				return nil, fmt.Errorf("--nodes: there is no node %q", name)
@@ -146,18 +147,18 @@ func (v *visit) nodes(ctx context.Context) ([]corev1.Node, error) {
 	return list, nil
 }
 
-// refusal is an error of the API server that would be the same on every node.
-type refusal struct{ error }
+// clusterError is an error of the API server that would be the same on every node.
+type clusterError struct{ error }
 
-// look runs a Pod on a node, and returns its findings.
-func (v *visit) look(ctx context.Context, n *corev1.Node) ([]preflight.Finding, error) {
+// check runs a Pod on a node, and returns its findings.
+func (c *checker) check(ctx context.Context, n *corev1.Node) ([]preflight.Finding, error) {
 	if why := unready(n); strings.HasPrefix(why, string(corev1.ConditionUnknown)) {
-		return nil, errors.New("its kubelet is away: Ready is " + why)
+		return nil, errors.New("its kubelet does not report: Ready is " + why)
 	}
-	ctx, cancel := context.WithTimeout(ctx, v.options.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
-	pods := v.client.Pods(v.options.Namespace)
-	pod := v.pod(n.Name)
+	pods := c.client.Pods(c.options.Namespace)
+	pod := c.pod(n.Name)
 	defer func() { // it may exist although its creation failed
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTime)
 		defer cancel()
@@ -166,31 +167,31 @@ func (v *visit) look(ctx context.Context, n *corev1.Node) ([]preflight.Finding, 
 		_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &at})
 	}()
 	if _, err := pods.Create(ctx, pod); err != nil {
-		return nil, v.refused(err)
+		return nil, c.explained(err)
 	}
-	last := errors.New("its kubelet does not take the Pod")
+	missing := errors.New("its kubelet does not start the Pod") // what the result waits for
 	for {
 		now, err := pods.Get(ctx, pod.Name)
 		switch {
 		case err == nil:
-			found, done, err := v.outcome(ctx, now)
+			found, done, err := c.outcome(ctx, now)
 			if done {
 				return found, err
 			}
 			if err != nil {
-				last = err
+				missing = err
 			}
 		case apierrors.IsNotFound(err):
-			return nil, errors.New("somebody deleted its Pod")
+			return nil, errors.New("its Pod was deleted")
 		case ctx.Err() == nil:
-			last = err
+			missing = err
 		}
 		select {
 		case <-ctx.Done():
 			if why := unready(n); why != "" {
-				last = fmt.Errorf("%w; the node's Ready is %s", last, why)
+				missing = fmt.Errorf("%w; the node's Ready is %s", missing, why)
 			}
-			return nil, fmt.Errorf("no answer within %s: %w", v.options.Timeout, last)
+			return nil, fmt.Errorf("no result within %s: %w", c.options.Timeout, missing)
 		case <-time.After(pollTime):
 		}
 	}
@@ -208,12 +209,12 @@ func unready(n *corev1.Node) string {
 }
 
 // pod returns a Pod that only reads a node: it mounts the machine's files read-only.
-func (v *visit) pod(node string) *corev1.Pod {
+func (c *checker) pod(node string) *corev1.Pod {
 	yes, no, whole := true, false, corev1.RecursiveReadOnlyIfPossible
-	life := int64((v.options.Timeout + deleteTime).Seconds()) + 1
+	life := int64((c.options.Timeout + deleteTime).Seconds()) + 1
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "hairpin-preflight-" + rand.String(8), Namespace: v.options.Namespace,
+			Name: "hairpin-preflight-" + rand.String(8), Namespace: c.options.Namespace,
 			Labels: map[string]string{"app.kubernetes.io/name": "hairpin-preflight"},
 		},
 		Spec: corev1.PodSpec{
@@ -222,7 +223,7 @@ func (v *visit) pod(node string) *corev1.Pod {
 			AutomountServiceAccountToken: &no, EnableServiceLinks: &no,
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			Containers: []corev1.Container{{
-				Name: "preflight", Image: v.options.Image, ImagePullPolicy: corev1.PullIfNotPresent, Command: v.args,
+				Name: "preflight", Image: c.options.Image, ImagePullPolicy: corev1.PullIfNotPresent, Command: c.command,
 				SecurityContext: &corev1.SecurityContext{Privileged: &yes, ReadOnlyRootFilesystem: &yes},
 				VolumeMounts: []corev1.VolumeMount{{Name: "host", MountPath: "/host", ReadOnly: true,
 					RecursiveReadOnly: &whole}},
@@ -231,14 +232,14 @@ func (v *visit) pod(node string) *corev1.Pod {
 				VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}},
 		},
 	}
-	if s := v.options.PullSecret; s != "" {
+	if s := c.options.PullSecret; s != "" {
 		p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: s}}
 	}
 	return p
 }
 
-// refused adds advice to an error of the API server that is the same on all nodes.
-func (v *visit) refused(err error) error {
+// explained returns err as a clusterError, with advice, if it would be the same on every node.
+func (c *checker) explained(err error) error {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return err
@@ -247,36 +248,36 @@ func (v *visit) refused(err error) error {
 	case code < 400 || code >= 500 || apierrors.IsTooManyRequests(err):
 		return err
 	case strings.Contains(err.Error(), "violates PodSecurity"):
-		return &refusal{fmt.Errorf("%w\nits Pods see the node's network, processes and files: kubectl label "+
+		return &clusterError{fmt.Errorf("%w\nits Pods see the node's network, processes and files: kubectl label "+
 			"namespace %s pod-security.kubernetes.io/enforce=privileged, or another --namespace",
-			err, v.options.Namespace)}
+			err, c.options.Namespace)}
 	}
-	return &refusal{err}
+	return &clusterError{err}
 }
 
 // outcome returns the result of a Pod. Until it is done, the error is what it waits for.
-func (v *visit) outcome(ctx context.Context, p *corev1.Pod) (found []preflight.Finding, done bool, err error) {
+func (c *checker) outcome(ctx context.Context, p *corev1.Pod) (found []preflight.Finding, done bool, err error) {
 	var state corev1.ContainerState
 	if list := p.Status.ContainerStatuses; len(list) == 1 {
 		state = list[0].State
 	}
 	over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 	switch t, w := state.Terminated, state.Waiting; {
-	case t != nil && t.Message != "": // it did not start
+	case t != nil && t.Message != "": // of the container runtime: the program did not start, and writes none
 		return nil, true, fmt.Errorf("%s: %s", t.Reason, t.Message)
 	case t != nil:
-		text, err := v.log(ctx, p)
+		text, err := c.log(ctx, p)
 		if err != nil {
-			return nil, false, fmt.Errorf("its answer cannot be read: %w", err)
+			return nil, false, fmt.Errorf("its result cannot be read: %w", err)
 		}
 		found, err = parse(text, t.ExitCode)
 		return found, true, err
 	case over:
-		return nil, true, fmt.Errorf("its kubelet refuses the Pod: %s: %s", p.Status.Reason, p.Status.Message)
+		return nil, true, fmt.Errorf("its kubelet rejects the Pod: %s: %s", p.Status.Reason, p.Status.Message)
 	case w == nil:
 		return nil, false, nil
 	case slices.Contains([]string{"ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}, w.Reason):
-		return nil, true, fmt.Errorf("image %s cannot be pulled: %s: %s", v.options.Image, w.Reason, w.Message)
+		return nil, true, fmt.Errorf("image %s cannot be pulled: %s: %s", c.options.Image, w.Reason, w.Message)
 	case slices.Contains([]string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}, w.Reason):
 		return nil, true, fmt.Errorf("%s: %s", w.Reason, w.Message)
 	default:
@@ -284,14 +285,14 @@ func (v *visit) outcome(ctx context.Context, p *corev1.Pod) (found []preflight.F
 	}
 }
 
-func (v *visit) log(ctx context.Context, p *corev1.Pod) ([]byte, error) {
-	r, err := v.client.Log(p, &corev1.PodLogOptions{}).Stream(ctx)
+func (c *checker) log(ctx context.Context, p *corev1.Pod) ([]byte, error) {
+	r, err := c.client.Log(p, &corev1.PodLogOptions{}).Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = r.Close() }() // only read
-	text, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
-	if err == nil && len(text) > maxAnswer {
+	text, err := io.ReadAll(io.LimitReader(r, maxOutput+1))
+	if err == nil && len(text) > maxOutput {
 		err = errors.New("it is too long")
 	}
 	return text, err
@@ -303,7 +304,7 @@ func parse(text []byte, code int32) (found []preflight.Finding, err error) {
 		return found, nil
 	}
 	if code == 0 || code == 1 {
-		return nil, fmt.Errorf("its answer is none: %w", err)
+		return nil, fmt.Errorf("its output is not a list of findings: %w", err)
 	}
 	return nil, errors.New(strings.TrimPrefix(strings.TrimSpace(string(text)), "hairpin: "))
 }

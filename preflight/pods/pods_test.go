@@ -187,8 +187,8 @@ func TestPods(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for _, want := range []string{
-		"away   stops  the node  could not be checked: its kubelet is away: Ready is Unknown (SomeUnknown: of a test)",
-		`full   stops  the node  could not be checked: its kubelet refuses the Pod: OutOfpods: Node didn't have enough resource: pods\u001b[2J`,
+		"away   stops  the node  could not be checked: its kubelet does not report: Ready is Unknown (SomeUnknown: of a test)",
+		`full   stops  the node  could not be checked: its kubelet rejects the Pod: OutOfpods: Node didn't have enough resource: pods\u001b[2J`,
 		"new    stops  the node  could not be checked: image hairpin:none cannot be pulled: ImagePullBackOff: " +
 			"Back-off pulling image",
 		"3 nodes: 0 ready for Hairpin, 0 not, 3 could not be checked",
@@ -214,7 +214,7 @@ func TestPods(t *testing.T) {
 	}
 	o.Nodes, o.Timeout = []string{"unheard"}, 2*time.Second
 	if out, err = c.run(t.Context(), o); !errors.Is(err, report.ErrProblems) ||
-		!strings.Contains(out, `"error": "no answer within 2s: its kubelet does not take the Pod"`) {
+		!strings.Contains(out, `"error": "no result within 2s: its kubelet does not start the Pod"`) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	c.gone()

@@ -13,7 +13,8 @@ import (
 	"hairpin/report"
 )
 
-func (n *Node) stopped() bool {
+// blocked reports whether a finding stops an installation on the node.
+func (n *Node) blocked() bool {
 	return slices.ContainsFunc(n.Findings, func(f preflight.Finding) bool { return f.Severity == preflight.Stops })
 }
 
@@ -33,15 +34,15 @@ type row struct {
 // table prints each finding once, with the nodes that have it.
 func table(w io.Writer, list []Node) error {
 	var rows []row
-	ready, stopped, unknown := 0, 0, 0
+	ready, blocked, unknown := 0, 0, 0
 	for _, n := range list {
 		switch {
 		case n.Error != "":
 			unknown++
 			n.Findings = []preflight.Finding{{Severity: preflight.Stops, Object: "the node",
 				Message: "could not be checked: " + inspect.FirstLine(n.Error)}}
-		case n.stopped():
-			stopped++
+		case n.blocked():
+			blocked++
 		default:
 			ready++
 		}
@@ -63,16 +64,16 @@ func table(w io.Writer, list []Node) error {
 	}
 	_, err := fmt.Fprintf(w,
 		"%s: %d ready for Hairpin, %d not, %d could not be checked\n", report.Counted(len(list), "node"),
-		ready, stopped, unknown)
+		ready, blocked, unknown)
 	return err
 }
 
-// names lists some of the nodes; of is the number of all nodes.
-func names(nodes []string, of int) string {
+// names lists some of the nodes; total is the number of all nodes that were checked.
+func names(nodes []string, total int) string {
 	const most = 3
 	switch {
-	case len(nodes) == of && of > 1:
-		return fmt.Sprintf("all %d", of)
+	case len(nodes) == total && total > 1:
+		return fmt.Sprintf("all %d", total)
 	case len(nodes) > most:
 		return fmt.Sprintf("%s and %d more", strings.Join(nodes[:most-1], ", "), len(nodes)-most+1)
 	}
