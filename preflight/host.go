@@ -127,11 +127,7 @@ func ranges(_ context.Context, m *machine) (list []Finding, err error) {
 // linksOf returns the links of a route: several if it is a multipath route, none if it is a
 // blackhole.
 func linksOf(r netlink.Route) (list []*netlink.LinkAttrs) {
-	hops := r.MultiPath
-	if len(hops) == 0 {
-		hops = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex}}
-	}
-	for _, h := range hops {
+	for _, h := range netdev.NextHops(&r) {
 		if l, err := netlink.LinkByIndex(h.LinkIndex); err == nil {
 			list = append(list, l.Attrs())
 		}
