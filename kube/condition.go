@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hairpin/kubeapi"
-	"hairpin/retry"
 	"hairpin/signal"
 )
 
@@ -28,25 +27,24 @@ type Condition struct {
 	node   string
 	log    *slog.Logger
 	wake   signal.Signal
-	again  retry.Backoff // used only by Request
+	next   time.Time // of the next write; used only by Request
 }
 
 // NewCondition returns the Condition of a Node. client is nil without an API.
 func NewCondition(client *kubeapi.Client, node string, log *slog.Logger) *Condition {
-	return &Condition{client: client, node: node, log: log, wake: signal.New(),
-		again: retry.Backoff{Min: conditionPause}}
+	return &Condition{client: client, node: node, log: log, wake: signal.New()}
 }
 
-// Request requests the condition of a node that serves pods, unless its status is False already. It
-// returns the time until it must be called again, 0 if not before the next change.
+// Request makes Run write the condition of a node that serves pods, unless its status is False
+// already. It returns the time until it must be called again, 0 if not before the next change.
 func (c *Condition) Request(now time.Time, status string) time.Duration {
 	if c.client == nil || status == string(corev1.ConditionFalse) {
 		return 0
 	}
-	if !c.again.Due(now) {
-		return c.again.Wait(now)
+	if wait := c.next.Sub(now); wait > 0 {
+		return wait
 	}
-	c.again.Failed(now)
+	c.next = now.Add(conditionPause)
 	c.wake.Notify()
 	return conditionPause
 }

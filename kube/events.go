@@ -36,7 +36,8 @@ type Events struct {
 	current  []cluster.Problem             // the last ones passed to Report
 	since    map[cluster.Problem]time.Time // of those in current that are not reported yet
 	reported map[cluster.Problem]bool
-	Reason   func(cluster.Problem) string // of the Event
+	// Reason returns the reason of a problem's Event. It can be replaced before the first Report.
+	Reason func(cluster.Problem) string
 }
 
 // NewEvents returns Events of a component. client is nil without an API.
@@ -86,30 +87,33 @@ func (e *Events) change(now time.Time, problems []cluster.Problem) {
 // publish logs a problem, and writes its Event.
 func (e *Events) publish(p cluster.Problem) {
 	e.log.Warn("problem", "object", p.Owner.String(), "field", p.Field, "message", p.Message)
-	if e.recorder == nil {
+	if e.recorder == nil || p.Owner.Kind == "File" { // no object of the API
 		return
 	}
-	object := corev1.ObjectReference{APIVersion: "v1", Kind: p.Owner.Kind, Namespace: p.Owner.Namespace,
-		Name: p.Owner.Name}
-	switch p.Owner.Kind {
-	case "EndpointSlice":
-		object.APIVersion = "discovery.k8s.io/v1"
-	case "EgressIP", "EgressService":
-		object.APIVersion = v1.GroupVersion().String()
-	case "LoadBalancerPool", "BGPAdvertisement":
-		object.APIVersion = v1alpha1.GroupVersion().String()
-	case "NetworkPolicy":
-		object.APIVersion = "networking.k8s.io/v1"
-	case "ClusterNetworkPolicy":
-		object.APIVersion = clusternetworkpolicy.Versions()[0].String()
-	case "File":
-		return
-	}
+	object := corev1.ObjectReference{APIVersion: apiVersion(p.Owner.Kind), Kind: p.Owner.Kind,
+		Namespace: p.Owner.Namespace, Name: p.Owner.Name}
 	message := p.Message
 	if p.Field != "" {
 		message = p.Field + ": " + message
 	}
-	e.recorder.record(event{object, e.Reason(p)}, cluster.Truncate(report.Plain(message, "\n"), maxMessage))
+	e.recorder.record(eventKey{object, e.Reason(p)}, cluster.Truncate(report.Plain(message, "\n"), maxMessage))
+}
+
+// apiVersion returns the API version of a kind that has Events.
+func apiVersion(kind string) string {
+	switch kind {
+	case "EndpointSlice":
+		return "discovery.k8s.io/v1"
+	case "EgressIP", "EgressService":
+		return v1.GroupVersion().String()
+	case "LoadBalancerPool", "BGPAdvertisement":
+		return v1alpha1.GroupVersion().String()
+	case "NetworkPolicy":
+		return "networking.k8s.io/v1"
+	case "ClusterNetworkPolicy":
+		return clusternetworkpolicy.Versions()[0].String()
+	}
+	return "v1"
 }
 
 // Stop ends the goroutine that writes Events; queued ones are lost.

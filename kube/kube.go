@@ -54,8 +54,11 @@ var dialer = net.Dialer{
 // Connect connects to the API server named in a kubeconfig, or with the service account of the pod.
 // reach observes its calls.
 func Connect(kubeconfig string, reach *Reach) (*kubeapi.Client, error) {
-	config, err := rest.InClusterConfig()
-	if kubeconfig != "" {
+	var config *rest.Config
+	var err error
+	if kubeconfig == "" {
+		config, err = rest.InClusterConfig()
+	} else {
 		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
 	}
 	if err != nil {
@@ -95,9 +98,9 @@ func PatchNode(ctx context.Context, client *kubeapi.Client, name string, metadat
 	return nil
 }
 
-// Servers returns the address of the API server that this process uses, so that no Service takes
-// it. It returns none if the process uses a host name. The endpoints of the Service
-// default/kubernetes are reserved in any case.
+// Servers returns addresses that no Service may have: that of the API server that this process
+// uses, or none if it uses a host name. Those of the Service default/kubernetes are reserved in any
+// case.
 func Servers(client *kubeapi.Client) []netip.AddrPort {
 	a, err := netip.ParseAddrPort(client.Core.Get().URL().Host)
 	if err != nil {

@@ -37,10 +37,10 @@ func advertisement(ctx context.Context, client *kubeapi.Client, name string) (*v
 // EgressNode reads from the API which node has an address of an EgressIP, an EgressService, or a
 // Service with an address of a LoadBalancerPool; empty if none has.
 func EgressNode(ctx context.Context, client *kubeapi.Client, owner cluster.Owner, a netip.Addr) (string, error) {
-	if owner.Kind == "Service" {
+	switch owner.Kind {
+	case "Service":
 		return announcer(ctx, client, a)
-	}
-	if owner.Namespace != "" {
+	case "EgressService":
 		e, err := egressService(ctx, client, owner.Namespace, owner.Name)
 		if err != nil {
 			return "", err
@@ -51,13 +51,12 @@ func EgressNode(ctx context.Context, client *kubeapi.Client, owner cluster.Owner
 	if err != nil {
 		return "", err
 	}
-	node := ""
-	for _, i := range e.Status.Items {
-		if x, err := netip.ParseAddr(i.EgressIP); err == nil && x == a {
-			node = i.Node
+	for _, x := range e.Status.Items {
+		if b, err := netip.ParseAddr(x.EgressIP); err == nil && a == b {
+			return x.Node, nil
 		}
 	}
-	return node, nil
+	return "", nil
 }
 
 // announcer reads which node announces an address of a LoadBalancerPool.

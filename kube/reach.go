@@ -21,9 +21,9 @@ type Reach struct {
 	answered bool      // the server has answered at least once
 	since    time.Time // since when it has not answered; zero: it answers
 	err      string
-	// failing is a resource that the server fails to serve since failingSince, without a success of
-	// any resource since. A webhook or a storage version may be the cause, so the server counts as
-	// unreachable only if a second resource fails.
+	// failing is the resource of the first server error (5xx) after the last success of any
+	// resource; empty: there was none. A webhook or a storage version may be the cause, so the
+	// server counts as unreachable only if a second resource fails.
 	failing      string
 	failingSince time.Time
 }
@@ -36,8 +36,7 @@ type apiCalls struct {
 	reach *Reach
 }
 
-// RoundTrip makes a call and records its result. A server that fails to serve different resources
-// counts as unreachable.
+// RoundTrip makes a call and records its result.
 func (c *apiCalls) RoundTrip(q *http.Request) (*http.Response, error) {
 	response, err := c.RoundTripper.RoundTrip(q)
 	switch {
@@ -70,11 +69,11 @@ func (r *Reach) recordFailure(now time.Time, resource, status string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case !r.since.IsZero():
+	case !r.since.IsZero(): // it is unreachable already
 		r.err = status
 	case r.failing == "":
 		r.failing, r.failingSince = resource, now
-	case r.failing != resource:
+	case r.failing != resource: // the second one
 		r.since, r.err = r.failingSince, status
 	}
 }

@@ -25,11 +25,11 @@ const (
 	eventBurst    = 25
 	eventInterval = 5 * time.Minute
 	maxQueued     = 1000 // Events that wait to be written
-	maxRecorded   = 4096 // objects and reasons that a recorder remembers
+	maxHistories  = 4096 // objects and reasons that a recorder remembers
 )
 
-// lastEventRetry is the longest pause between tries to reach the API server.
-const lastEventRetry = 10 * time.Second
+// maxEventPause is the longest pause between tries to reach the API server.
+const maxEventPause = 10 * time.Second
 
 // lookupTimeout bounds how long queued Events wait for a lookup.
 const lookupTimeout = 5 * time.Second
@@ -42,45 +42,46 @@ type recorder struct {
 	client    *kubeapi.Client
 	component string
 	log       *slog.Logger
-	queue     chan occurrence
-	recorded  map[event]*recorded
+	queue     chan event
+	histories map[eventKey]*history
 	end       context.CancelFunc
 }
 
-// event identifies Events that differ only in their messages. The object has no UID.
-type event struct {
+// eventKey identifies Events that differ only in their messages. The object has no UID.
+type eventKey struct {
 	object corev1.ObjectReference
 	reason string
 }
 
-// occurrence is an event at one time, with its message.
-type occurrence struct {
-	event
+// event is an Event to be written.
+type event struct {
+	eventKey
 	message string
 	at      metav1.Time
 }
 
-// recorded is what was written of an event, the last time.
-type recorded struct {
+// history is what a recorder remembers of the Events with one key: their limit, and the last one
+// that was written.
+type history struct {
 	limit         *rate.Limiter
-	name, message string
+	name, message string // name is empty before the first one
 	count         int32
 }
 
 func newRecorder(client *kubeapi.Client, component string, log *slog.Logger) *recorder {
 	ctx, end := context.WithCancel(context.Background())
-	r := &recorder{client: client, component: component, log: log, queue: make(chan occurrence, maxQueued),
-		recorded: map[event]*recorded{}, end: end}
+	r := &recorder{client: client, component: component, log: log, queue: make(chan event, maxQueued),
+		histories: map[eventKey]*history{}, end: end}
 	go r.run(ctx)
 	return r
 }
 
 // record queues an Event.
-func (r *recorder) record(e event, message string) {
+func (r *recorder) record(k eventKey, message string) {
 	select {
-	case r.queue <- occurrence{e, message, metav1.Now()}:
+	case r.queue <- event{k, message, metav1.Now()}:
 	default:
-		r.log.Warn("dropped an Event: too many wait to be written", "object", e.object.Name, "message", message)
+		r.log.Warn("dropped an Event: too many wait to be written", "object", k.object.Name, "message", message)
 	}
 }
 
@@ -89,44 +90,45 @@ func (r *recorder) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case o := <-r.queue:
-			if last := r.last(o.event); last.limit.AllowN(o.at.Time, 1) {
-				r.writeOrRetry(ctx, last, o)
+		case e := <-r.queue:
+			if last := r.history(e.eventKey); last.limit.AllowN(e.at.Time, 1) {
+				r.writeOrRetry(ctx, last, e)
 			}
 		}
 	}
 }
 
-// last returns what was written of an event, and its limit.
-func (r *recorder) last(e event) *recorded {
-	if r.recorded[e] == nil {
-		if len(r.recorded) >= maxRecorded {
-			clear(r.recorded)
+// history returns the history of a key, and makes it if there is none. If there are too many, it
+// forgets all: the next Event of each key is a new one, with a new limit.
+func (r *recorder) history(k eventKey) *history {
+	if r.histories[k] == nil {
+		if len(r.histories) >= maxHistories {
+			clear(r.histories)
 		}
-		r.recorded[e] = &recorded{limit: rate.NewLimiter(rate.Every(eventInterval), eventBurst)}
+		r.histories[k] = &history{limit: rate.NewLimiter(rate.Every(eventInterval), eventBurst)}
 	}
-	return r.recorded[e]
+	return r.histories[k]
 }
 
 // writeOrRetry retries while the API server does not answer.
-func (r *recorder) writeOrRetry(ctx context.Context, last *recorded, o occurrence) {
-	for p := (retry.Backoff{Max: lastEventRetry}); ctx.Err() == nil; p.Sleep(ctx) {
-		err := r.write(ctx, last, o)
+func (r *recorder) writeOrRetry(ctx context.Context, last *history, e event) {
+	for p := (retry.Backoff{Max: maxEventPause}); ctx.Err() == nil; p.Sleep(ctx) {
+		err := r.write(ctx, last, e)
 		if err == nil {
 			return
 		}
-		if refused := apierrors.APIStatus(nil); errors.As(err, &refused) {
-			r.log.Warn("write an Event", "object", o.object.Name, "error", err)
+		if errors.As(err, new(apierrors.APIStatus)) { // the server's answer
+			r.log.Warn("write an Event", "object", e.object.Name, "error", err)
 			return
 		}
 	}
 }
 
 // write increments the count of the last Event if it has the same message, or creates a new one.
-func (r *recorder) write(ctx context.Context, last *recorded, o occurrence) error {
-	events := r.client.Events(cmp.Or(o.object.Namespace, metav1.NamespaceDefault))
-	if last.name != "" && last.message == o.message {
-		patch := fmt.Appendf(nil, `{"count":%d,"lastTimestamp":%q}`, last.count+1, o.at.UTC().Format(time.RFC3339))
+func (r *recorder) write(ctx context.Context, last *history, e event) error {
+	events := r.client.Events(cmp.Or(e.object.Namespace, metav1.NamespaceDefault))
+	if last.name != "" && last.message == e.message {
+		patch := fmt.Appendf(nil, `{"count":%d,"lastTimestamp":%q}`, last.count+1, e.at.UTC().Format(time.RFC3339))
 		_, err := events.Patch(ctx, last.name, types.MergePatchType, patch, metav1.PatchOptions{})
 		if err == nil {
 			last.count++
@@ -135,15 +137,15 @@ func (r *recorder) write(ctx context.Context, last *recorded, o occurrence) erro
 			return err
 		}
 	}
-	o.object.UID = r.uid(ctx, &o.object)
-	e, err := events.Create(ctx, &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{GenerateName: o.object.Name + "."},
-		InvolvedObject: o.object, Type: corev1.EventTypeWarning, Reason: o.reason, Message: o.message,
-		FirstTimestamp: o.at, LastTimestamp: o.at, Count: 1,
+	e.object.UID = r.uid(ctx, &e.object)
+	created, err := events.Create(ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: e.object.Name + "."},
+		InvolvedObject: e.object, Type: corev1.EventTypeWarning, Reason: e.reason, Message: e.message,
+		FirstTimestamp: e.at, LastTimestamp: e.at, Count: 1,
 		Source: corev1.EventSource{Component: r.component}, ReportingController: r.component,
 	})
 	if err == nil {
-		last.name, last.message, last.count = e.Name, o.message, 1
+		last.name, last.message, last.count = created.Name, e.message, 1
 	}
 	return err
 }

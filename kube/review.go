@@ -46,8 +46,8 @@ func (r Reviewer) MayGet(ctx context.Context, token, path string) (valid, allowe
 }
 
 // create creates a review, and reads the result. Package kubeapi does not know these types. It uses
-// the client of Leases, which shares its rate limit with none: every client of the metrics port
-// causes reviews, which must not delay other work.
+// the client of Leases, which has no rate limit, because any client of the metrics port can cause
+// reviews: with the limit of the other clients, these would delay other work.
 func (r Reviewer) create(ctx context.Context, path string, review any) error {
 	body, err := json.Marshal(review)
 	if err != nil {
