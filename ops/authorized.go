@@ -5,11 +5,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Reviewer reviews bearer tokens.
@@ -21,14 +24,14 @@ type Reviewer interface {
 // Limits of authorized. Any client that reaches the port can send tokens, and each new one costs
 // the API server two requests.
 const (
-	allowedFor     = time.Minute      // a permission holds without another review
-	deniedFor      = 10 * time.Second // a denial holds without another review
-	unreachableFor = 10 * time.Minute // a permission holds while the API server does not answer
-	maxTokens      = 1024             // verdicts that are kept
-	maxBudgets     = 4096             // clients with a budget that is kept
-	clientInterval = time.Second      // between two reviews for one client
-	clientBurst    = 5
-	maxReviews     = 4 // at the same time, of all clients
+	allowedFor      = time.Minute      // a permission holds without another review
+	deniedFor       = 10 * time.Second // a denial holds without another review
+	unreachableFor  = 10 * time.Minute // a permission holds while the API server does not answer
+	maxTokens       = 1024             // verdicts that are kept
+	maxClientLimits = 4096             // clients with a limit that is kept
+	clientInterval  = time.Second      // between two reviews for one client
+	clientBurst     = 5
+	maxReviews      = 4 // at the same time, of all clients
 )
 
 // authorized serves next to clients with a permission. A TokenReview returns the user of the bearer
@@ -41,19 +44,13 @@ type authorized struct {
 
 	mu      sync.Mutex
 	tokens  map[[sha256.Size]byte]verdict
-	clients map[netip.Addr]budget
+	clients map[netip.Addr]*rate.Limiter // of the reviews for a client
 }
 
 // verdict is the result of a review of a token and a path.
 type verdict struct {
 	valid, allowed bool
 	at             time.Time
-}
-
-// budget counts the reviews for a client.
-type budget struct {
-	left int
-	at   time.Time // when left was updated
 }
 
 // NewAuthorized returns a handler that serves next to clients that may get the path of the request,
@@ -67,7 +64,7 @@ func NewAuthorized(next http.Handler, r Reviewer) http.Handler {
 // ignored.
 func NewAuthorizedPages(next http.Handler, r Reviewer, path string) http.Handler {
 	return &authorized{next: next, reviewer: r, reviews: make(chan struct{}, maxReviews), path: path,
-		tokens: map[[sha256.Size]byte]verdict{}, clients: map[netip.Addr]budget{}}
+		tokens: map[[sha256.Size]byte]verdict{}, clients: map[netip.Addr]*rate.Limiter{}}
 }
 
 // token returns the token of a request, or an empty string.
@@ -75,9 +72,9 @@ func (a *authorized) token(q *http.Request) string {
 	if _, password, ok := q.BasicAuth(); ok && a.path != "" {
 		return strings.TrimSpace(password)
 	}
-	token, _ := strings.CutPrefix(q.Header.Get("Authorization"), "Bearer ")
-	if token == q.Header.Get("Authorization") {
-		return "" // another scheme
+	scheme, token, _ := strings.Cut(q.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
 	}
 	return strings.TrimSpace(token)
 }
@@ -127,14 +124,15 @@ func (a *authorized) review(ctx context.Context, now time.Time, client netip.Add
 	error) {
 	key := sha256.Sum256([]byte(path + "\x00" + token))
 	a.mu.Lock()
-	v, known := a.tokens[key]
+	v, known := a.tokens[key] // an unknown one is not allowed
 	if known && v.fresh(now) {
 		a.mu.Unlock()
 		return v, 0, nil
 	}
-	exhausted := !v.allowed && !a.spend(now, client) // a client with a permission has no limit
+	// Tokens that had the permission at the last review have no limit.
+	tooMany := !v.allowed && !a.limitOf(client, now).AllowN(now, 1)
 	a.mu.Unlock()
-	if exhausted {
+	if tooMany {
 		return v, http.StatusTooManyRequests, fmt.Errorf("too many tokens of %s", client)
 	}
 	select {
@@ -170,35 +168,22 @@ func (v verdict) fresh(now time.Time) bool {
 	return now.Sub(v.at) < deniedFor
 }
 
-// spend takes a review from the budget of a client, and reports whether there was one.
-func (a *authorized) spend(now time.Time, client netip.Addr) bool {
-	b, known := a.clients[client]
-	if !known {
-		if len(a.clients) >= maxBudgets {
+// limitOf returns the limit of a client.
+func (a *authorized) limitOf(client netip.Addr, now time.Time) *rate.Limiter {
+	if a.clients[client] == nil {
+		if len(a.clients) >= maxClientLimits {
 			a.forgetClients(now)
 		}
-		b = budget{clientBurst, now}
+		a.clients[client] = rate.NewLimiter(rate.Every(clientInterval), clientBurst)
 	}
-	if more := int(now.Sub(b.at) / clientInterval); more > 0 {
-		b.left, b.at = min(clientBurst, b.left+more), now
-	}
-	if b.left == 0 {
-		a.clients[client] = b
-		return false
-	}
-	b.left--
-	a.clients[client] = b
-	return true
+	return a.clients[client]
 }
 
-// forgetClients forgets clients with a full budget, or all if there are still too many.
+// forgetClients forgets clients that have their whole burst again, or all if there are still too
+// many.
 func (a *authorized) forgetClients(now time.Time) {
-	for c, b := range a.clients {
-		if now.Sub(b.at) >= clientBurst*clientInterval {
-			delete(a.clients, c)
-		}
-	}
-	if len(a.clients) >= maxBudgets {
+	maps.DeleteFunc(a.clients, func(_ netip.Addr, l *rate.Limiter) bool { return l.TokensAt(now) >= clientBurst })
+	if len(a.clients) >= maxClientLimits {
 		clear(a.clients)
 	}
 }
@@ -206,19 +191,13 @@ func (a *authorized) forgetClients(now time.Time) {
 // forgetTokens forgets verdicts that are too old. If there are still too many, it forgets those
 // without a permission, and then all.
 func (a *authorized) forgetTokens(now time.Time) {
-	for k, v := range a.tokens {
-		if !v.fresh(now) && !(v.allowed && now.Sub(v.at) < unreachableFor) {
-			delete(a.tokens, k)
-		}
-	}
+	maps.DeleteFunc(a.tokens, func(_ [sha256.Size]byte, v verdict) bool {
+		return !v.fresh(now) && !(v.allowed && now.Sub(v.at) < unreachableFor)
+	})
 	if len(a.tokens) < maxTokens {
 		return
 	}
-	for k, v := range a.tokens {
-		if !v.allowed {
-			delete(a.tokens, k)
-		}
-	}
+	maps.DeleteFunc(a.tokens, func(_ [sha256.Size]byte, v verdict) bool { return !v.allowed })
 	if len(a.tokens) >= maxTokens {
 		clear(a.tokens)
 	}

@@ -175,6 +175,7 @@ func (x *target) answers(permitted, other string) {
 		{"no permission", other, "/metrics", 403},
 		{"another path", permitted, "/metrics/../debug", 403},
 		{"permitted", permitted, "/metrics", 200},
+		{"scheme in lower case", "bearer" + strings.TrimPrefix(permitted, "Bearer"), "/metrics", 200},
 	} {
 		before := x.served.Load()
 		code, body := x.get(fmt.Sprintf("127.0.1.%d", i+1), c.path, c.authorization)

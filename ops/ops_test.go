@@ -24,8 +24,8 @@ var update = flag.Bool("update", false, "rewrite docs/reference/metrics.md")
 
 func silent() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-// TestVitals checks the responses of each endpoint during the life of an agent.
-func TestVitals(t *testing.T) {
+// TestHealth checks the responses of each endpoint during the life of an agent.
+func TestHealth(t *testing.T) {
 	begin := time.Now()
 	v := &Health{}
 	for _, c := range []struct {
@@ -34,7 +34,7 @@ func TestVitals(t *testing.T) {
 		do       func(now time.Time)
 		livez    bool
 		readyz   bool
-		neglects string
+		degraded string
 	}{
 		{"started", 0, func(time.Time) {}, true, false, "not known yet"},
 		{"set up", 0, func(now time.Time) { v.Set(now, "being set up", "being set up", false) }, true, false,
@@ -58,7 +58,7 @@ func TestVitals(t *testing.T) {
 		if got := v.NotReady(now); (got == "") != c.readyz {
 			t.Errorf("%s: readyz: %q", c.name, got)
 		}
-		if got := v.DataplaneError(now); got != c.neglects {
+		if got := v.DataplaneError(now); got != c.degraded {
 			t.Errorf("%s: degraded: %q", c.name, got)
 		}
 	}
@@ -105,8 +105,20 @@ func TestLocalStates(t *testing.T) {
 	}
 }
 
-// TestDoors checks that an address in use is reported, and used as soon as it is free.
-func TestDoors(t *testing.T) {
+// TestBearerToken: the name of a scheme has no case (RFC 9110, 11.1).
+func TestBearerToken(t *testing.T) {
+	for header, want := range map[string]string{"": "", "Bearer": "", "Bearer ": "", "Bearer x": "x", "bearer x ": "x",
+		"Basic x": "", "Bearerx": ""} {
+		q := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		q.Header.Set("Authorization", header)
+		if got := new(authorized).token(q); got != want {
+			t.Errorf("%q: %q, not %q", header, got, want)
+		}
+	}
+}
+
+// TestListeners checks that an address in use is reported, and used as soon as it is free.
+func TestListeners(t *testing.T) {
 	taken, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
