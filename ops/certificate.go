@@ -50,19 +50,19 @@ func (c *certificate) get(now time.Time) (*tls.Certificate, error) {
 		c.current, c.made = made, now
 		return made, nil
 	}
-	info, err := os.Stat(c.file)
-	if err == nil && c.current != nil && info.ModTime().Equal(c.made) {
+	info, statErr := os.Stat(c.file)
+	if statErr == nil && c.current != nil && info.ModTime().Equal(c.made) {
 		return c.current, nil
 	}
-	read, failed := tls.LoadX509KeyPair(c.file, c.key)
-	if failed != nil {
+	read, err := tls.LoadX509KeyPair(c.file, c.key)
+	if err != nil {
 		if c.current != nil { // the files are being replaced
 			return c.current, nil
 		}
-		return nil, fmt.Errorf("certificate of the TLS server: %w", failed)
+		return nil, fmt.Errorf("certificate of the TLS server: %w", err)
 	}
 	c.current = &read
-	if err == nil {
+	if statErr == nil {
 		c.made = info.ModTime()
 	}
 	return c.current, nil

@@ -23,13 +23,13 @@ import (
 type ServiceChecks struct {
 	node    string
 	log     *slog.Logger
-	healthy func() bool // whether the data plane is not degraded
+	healthy func() bool // of the data plane
 	wg      sync.WaitGroup
 	ports   map[uint16]*checkPort
 }
 
 // NewServiceChecks returns the ServiceChecks of a node. healthy reports whether its data plane is
-// not degraded.
+// healthy.
 func NewServiceChecks(node string, healthy func() bool, log *slog.Logger) *ServiceChecks {
 	return &ServiceChecks{node: node, log: log, healthy: healthy, ports: map[uint16]*checkPort{}}
 }
@@ -80,7 +80,7 @@ func LocalStates(frontends []*cluster.Frontend, node *cluster.Node) (map[uint16]
 			}
 			continue
 		}
-		// One pod may be behind several ports, and has an address of each family.
+		// The pods of all ports and families are the same ones: the maximum counts each pod once.
 		local := map[netip.Addr]bool{}
 		for i := range f.Backends {
 			if b := &f.Backends[i]; b.Ready && node.HasEndpoint(b) {

@@ -25,7 +25,7 @@ type Health struct {
 	reason     string    // why it is not ready
 	degraded   string    // why the data plane is degraded
 	degradedAt time.Time // when degraded became non-empty
-	wasHealthy bool      // degraded was empty at least once
+	wasHealthy bool      // the data plane was healthy at least once
 	updated    time.Time // when degraded was last empty
 	leaving    bool      // the Node is being deleted, or about to be: no new traffic
 }
@@ -73,9 +73,9 @@ func (h *Health) DataplaneError(now time.Time) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.degraded == "" && h.wasHealthy, h.degraded != "" && h.wasHealthy && now.Sub(h.degradedAt) < degradedTime:
+	case h.wasHealthy && (h.degraded == "" || now.Sub(h.degradedAt) < degradedTime):
 		return ""
-	case h.degraded == "":
+	case h.degraded == "": // before the first Set
 		return "not known yet"
 	}
 	return h.degraded

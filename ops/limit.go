@@ -71,8 +71,10 @@ func (l *limitedListener) remove(c *limitedConn) {
 		return // closed before
 	}
 	l.all--
-	if l.open[c.client] = slices.Delete(list, i, i+1); len(list) == 1 {
+	if len(list) == 1 {
 		delete(l.open, c.client)
+	} else {
+		l.open[c.client] = slices.Delete(list, i, i+1)
 	}
 }
 

@@ -129,7 +129,7 @@ func ServeTLS(ctx context.Context, l net.Listener, h http.Handler, tlsConfig *tl
 	return nil
 }
 
-// set records the error of an address, empty for none, and reports whether it is another one.
+// set records the error of an address, empty for none. It reports whether the error has changed.
 func (s *Listeners) set(r *report.Listener, err string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -45,14 +45,10 @@ func NewMeters(process string, collect func(Put)) *Meters {
 		}
 		switch {
 		case x.Kind == histogram:
-			buckets := workBuckets()
-			if x.Name == "kubeproxy_network_programming_duration_seconds" {
-				buckets = programmingBuckets()
-			}
 			m.histograms[x.Name] = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: x.Name, Help: x.Help,
-				Buckets: buckets}, x.Labels)
+				Buckets: buckets(x.Name)}, x.Labels)
 			m.registry.MustRegister(m.histograms[x.Name])
-		case counted(x.Name):
+		case eventCounter(x.Name):
 			m.counters[x.Name] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: x.Name, Help: x.Help}, x.Labels)
 			m.registry.MustRegister(m.counters[x.Name])
 		default:

@@ -26,15 +26,16 @@ const ClaimsDropped = "hairpin_egress_claims_dropped_total"
 
 // Metrics returns the metrics of the processes, except those of every Go program (go_*, process_*).
 // A new metric is a line in one of the lists below, and its value: for a gauge or counter that is
-// read at each scrape, in agent/measure.go or controller/monitoring.go; for a histogram or counted
-// metric, a call of Took or Count where it happens. A counter for Count is also named in counted.
+// read at each scrape, in agent/measure.go or controller/monitoring.go; for a histogram or a
+// counter of events, a call of Took or Count where it happens. eventCounter names the counters of
+// events.
 func Metrics() []Metric {
 	return slices.Concat(commonMetrics(), partMetrics(), nodeMetrics(), datapathMetrics(), egressMetrics(),
 		controllerMetrics())
 }
 
-// counted reports whether events update a counter; other counters are read at each scrape.
-func counted(name string) bool {
+// eventCounter reports whether events update a counter; other counters are read at each scrape.
+func eventCounter(name string) bool {
 	switch name {
 	case ClaimsDropped, "hairpin_cni_errors_total", "hairpin_controller_node_ids_given_total",
 		"hairpin_controller_egress_assignments_total", "hairpin_controller_load_balancer_allocations_total":
@@ -238,12 +239,12 @@ func controllerMetrics() []Metric {
 	}
 }
 
-// programmingBuckets returns kube-proxy's buckets, 0.25 s to 5 min, so that its dashboards and
-// alerts fit.
-func programmingBuckets() []float64 {
+// buckets returns the buckets of a histogram: 0.5 ms to 16 s for work on this machine. The metric
+// of kube-proxy has kube-proxy's, 0.25 s to 5 min, so that its dashboards and alerts fit.
+func buckets(name string) []float64 {
+	if name != "kubeproxy_network_programming_duration_seconds" {
+		return prometheus.ExponentialBuckets(0.0005, 2, 16)
+	}
 	return slices.Concat(prometheus.LinearBuckets(0.25, 0.25, 2), prometheus.LinearBuckets(1, 1, 59),
 		prometheus.LinearBuckets(60, 5, 12), prometheus.LinearBuckets(120, 30, 7))
 }
-
-// workBuckets returns buckets for work on this machine: 0.5 ms to 16 s.
-func workBuckets() []float64 { return prometheus.ExponentialBuckets(0.0005, 2, 16) }
