@@ -64,8 +64,7 @@ func Cleanup(ctx context.Context, c config.Config, o CleanupOptions, out io.Writ
 	defer k.ovs.Close()
 	k.report("CNI plugin and configuration", Uninstall(o.Installation))
 	k.report("eBPF programs", k.redirectPrograms(ctx))
-	k.openVSwitch(ctx)
-	k.report("sysctls", kernel.RestoreSysctls(targets.FormerSysctls(c)))
+	k.network(ctx)
 	k.podLinks()
 	k.files(o)
 	if err := errors.Join(k.errs...); err != nil {
@@ -112,72 +111,87 @@ func (k *cleanup) redirectPrograms(ctx context.Context) error {
 	return t.Apply(ctx, redirected.Diff(redirected.State{}, have))
 }
 
-// openVSwitch cleans up Open vSwitch, nft and routes, and returns the machine's network to the
-// uplink.
-func (k *cleanup) openVSwitch(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 3*daemonTimeout)
+// network removes Hairpin's flows, nft tables, routes, sysctls and bridges, in this order, and then
+// returns the machine's network to the uplink. Without Open vSwitch, it removes what the kernel has,
+// unless bridges still forward by it.
+func (k *cleanup) network(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 4*daemonTimeout)
 	defer cancel()
-	soon, stop := context.WithTimeout(ctx, daemonTimeout)
-	defer stop()
-	if err := k.ovs.WaitFor(soon, func(ovsdb.View) bool { return k.ovs.Connected() }); err != nil {
-		if k.noDatapath() {
-			k.print("Open vSwitch does not run, and has left nothing in the kernel")
-			return
-		}
-		k.report("bridges of Open vSwitch (start the container ovs and try again)", err)
-		return
-	}
 	t, err := targets.Open(k.config, k.log)
 	if err != nil {
-		k.report("flows", err)
+		k.report("network", err)
 		return
 	}
 	defer t.Close()
-	soon, stop = context.WithTimeout(ctx, daemonTimeout)
+	connecting, stop := context.WithTimeout(ctx, daemonTimeout)
 	defer stop()
-	// Now Open vSwitch stops to forward by Hairpin's flows, and forwards as a plain switch.
-	k.report("flow-restore-wait", t.Bridge.StopWaiting(soon))
-	if len(bridgesNamed(k.ovs.View(), k.config.Cluster.Gateway.Interface)) > 0 {
-		have, err := t.Bridge.Read(soon)
-		if err == nil {
-			err = t.Bridge.Apply(soon, ovs.Diff(ovs.State{Bridge: k.config.Cluster.Gateway.Interface}, have))
-		}
-		k.report("flows, ports and settings of Open vSwitch", err)
+	err = k.ovs.WaitFor(connecting, func(ovsdb.View) bool { return k.ovs.Connected() })
+	switch {
+	case err == nil:
+		k.flows(ctx, t)
+		k.kernelState(ctx, t)
+		k.bridges(ctx)
+	case k.kernelHasBridges():
+		k.report("bridges of Open vSwitch (start the container ovs and try again)", err)
+		k.sysctls()
+	default:
+		k.print("Open vSwitch does not run, and has left no bridge in the kernel")
+		k.kernelState(ctx, t)
 	}
-	// Sysctls come before nft: some of them are safe only with the nft rules.
-	k.report("sysctls", kernel.RestoreSysctls(targets.FormerSysctls(k.config)))
-	have, err := t.NFT.Read(soon)
+}
+
+// flows removes what Hairpin has on the gateway bridge, which then forwards as a plain switch.
+func (k *cleanup) flows(ctx context.Context, t *targets.Set) {
+	ctx, stop := context.WithTimeout(ctx, daemonTimeout)
+	defer stop()
+	k.report("flow-restore-wait", t.Bridge.StopWaiting(ctx))
+	bridge := k.config.Cluster.Gateway.Interface
+	if ovsdb.BridgeNamed(k.ovs.View(), bridge) == nil {
+		return
+	}
+	have, err := t.Bridge.Read(ctx)
 	if err == nil {
-		err = t.NFT.Apply(soon, nft.Diff(nft.State{}, have))
+		err = t.Bridge.Apply(ctx, ovs.Diff(ovs.State{Bridge: bridge}, have))
+	}
+	k.report("flows, ports and settings of Open vSwitch", err)
+}
+
+// kernelState removes Hairpin's sysctls, nft tables, routes, rules and addresses.
+func (k *cleanup) kernelState(ctx context.Context, t *targets.Set) {
+	ctx, stop := context.WithTimeout(ctx, daemonTimeout)
+	defer stop()
+	k.sysctls() // before nft: some of them are safe only with the nft rules
+	tables, err := t.NFT.Read(ctx)
+	if err == nil {
+		err = t.NFT.Apply(ctx, nft.Diff(nft.State{}, tables))
 	}
 	k.report("nft tables", err)
-	found, err := t.Host.Read(soon)
+	have, err := t.Host.Read(ctx)
 	if err == nil {
-		err = t.Host.Apply(soon, host.Diff(host.State{}, found))
+		err = t.Host.Apply(ctx, host.Diff(host.State{}, have))
 	}
-	k.report("routes, rules, addresses and neighbours", err)
-	k.report("notes on the gateway bridge", hostnet.ForgetNetwork(ctx, k.ovs, k.config.Cluster))
+	k.report("routes, rules, addresses and neighbors", err)
+}
+
+func (k *cleanup) sysctls() {
+	k.report("sysctls", kernel.RestoreSysctls(targets.FormerSysctls(k.config)))
+}
+
+// bridges removes Hairpin's bridges, and returns the machine's network to the uplink.
+func (k *cleanup) bridges(ctx context.Context) {
+	k.report("records on the gateway bridge", hostnet.ForgetNetwork(ctx, k.ovs, k.config.Cluster))
 	did, err := uplink.GiveBack(ctx, k.ovs, hostnet.UplinkConfig(k.config))
 	k.reportCommands("uplink and gateway bridge", did, err)
 	did, err = hostnet.LeaveDetached(ctx, k.ovs, k.config.Cluster)
 	k.reportCommands("bridges of mode detached", did, err)
 	did, err = hostnet.LeaveNodeLocal(ctx, k.ovs)
 	k.reportCommands("bridge "+claims.LocalBridge, did, err)
-	k.report("bridge "+claims.IntegrationBridge, k.deleteIntegrationBridge(ctx))
+	k.report("bridge "+claims.IntegrationBridge, k.removeOVN(ctx))
 }
 
-func bridgesNamed(v ovsdb.View, name string) (list []ovsdb.UUID) {
-	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
-		if b.Name == name {
-			list = append(list, b.UUID)
-		}
-	}
-	return list
-}
-
-// deleteIntegrationBridge deletes OVN's bridge with the pods' ports, and the keys of Hairpin and
-// OVN, and waits for Open vSwitch.
-func (k *cleanup) deleteIntegrationBridge(ctx context.Context) error {
+// removeOVN removes from Open vSwitch OVN's bridge with the pods' ports, OVN's ports of other
+// bridges, and the keys of Hairpin and OVN. It waits for ovs-vswitchd.
+func (k *cleanup) removeOVN(ctx context.Context) error {
 	row := ovsdb.First[ovsdb.OpenVSwitch](k.ovs.View())
 	if row == nil {
 		return nil
@@ -195,16 +209,16 @@ func (k *cleanup) deleteIntegrationBridge(ctx context.Context) error {
 			ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom(column, keys)).All())
 		}
 	}
-	for _, id := range bridgesNamed(k.ovs.View(), claims.IntegrationBridge) {
-		ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("bridges", id)).All())
+	if b := ovsdb.BridgeNamed(k.ovs.View(), claims.IntegrationBridge); b != nil {
+		ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("bridges", b.UUID)).All())
 	}
 	ops = append(ops, removePatchPorts(k.ovs.View())...)
 	if _, err := k.ovs.Transact(ctx, ops...); err != nil {
 		return err
 	}
-	soon, stop := context.WithTimeout(ctx, daemonTimeout)
+	ctx, stop := context.WithTimeout(ctx, daemonTimeout)
 	defer stop()
-	return k.ovs.WaitFor(soon, func(v ovsdb.View) bool {
+	return k.ovs.WaitFor(ctx, func(v ovsdb.View) bool {
 		now := ovsdb.First[ovsdb.OpenVSwitch](v)
 		return now != nil && now.CurCfg > row.NextCfg
 	})
@@ -220,15 +234,16 @@ func removePatchPorts(v ovsdb.View) (ops []ovsdb.Op) {
 	return ops
 }
 
-// noDatapath reports whether Open vSwitch has no device in the kernel.
-func (k *cleanup) noDatapath() bool {
+// kernelHasBridges reports whether the kernel has a datapath of Open vSwitch, or the device of a
+// bridge.
+func (k *cleanup) kernelHasBridges() bool {
 	for _, name := range []string{k.config.Cluster.Gateway.Interface, claims.IntegrationBridge, "ovs-system",
 		"ovs-netdev"} {
 		if _, err := netlink.LinkByName(name); err == nil {
-			return false
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // podLinks removes the pods' links, which does not need Open vSwitch.

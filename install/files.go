@@ -68,14 +68,14 @@ func (k *cleanup) removeFiles(dir string, patterns, sockets []string) {
 
 func matches(name string, patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
-		ok, _ := filepath.Match(p, name) // the patterns are good
+		ok, _ := filepath.Match(p, name) // the patterns are valid
 		return ok
 	})
 }
 
 // serves reports whether a daemon listens on a socket in a folder.
 func serves(dir string) bool {
-	sockets, _ := filepath.Glob(filepath.Join(dir, "*.sock")) // the pattern is good
+	sockets, _ := filepath.Glob(filepath.Join(dir, "*.sock")) // the pattern is valid
 	for _, s := range sockets {
 		if c, err := net.Dial("unix", s); err == nil {
 			_ = c.Close()

@@ -52,7 +52,7 @@ func Install(to Installation, log *slog.Logger) error {
 		return fmt.Errorf("install network configuration: %w", err)
 	}
 	log.Info("installed", "plugins", to.BinDir, "configuration", file, "host ports", to.Portmap != "")
-	if first := to.firstOther(); first != "" {
+	if first := to.preferred(); first != "" {
 		log.Warn("another network configuration sorts first: the runtime uses that one", "configuration",
 			filepath.Join(to.ConfDir, first))
 	}
@@ -96,8 +96,8 @@ func (i Installation) configuration() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// firstOther returns the configuration that a runtime takes in place of Hairpin's; empty if none.
-func (i Installation) firstOther() string {
+// preferred returns the configuration that a runtime takes in place of Hairpin's; empty if none.
+func (i Installation) preferred() string {
 	entries, err := os.ReadDir(i.ConfDir) // sorted
 	if err != nil {
 		return ""
