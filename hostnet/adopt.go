@@ -37,7 +37,7 @@ func UplinkConfig(c config.Config) uplink.Config {
 	return uplink.Config{
 		Bridge: g.Interface, Device: c.Process.Uplink,
 		Prefixes: slices.Concat(g.MasqueradeSubnets, DetachedPrefixes(c.Cluster)),
-		// the State of a node sets these
+		// the State of every node sets these (plan/gateway): the former values are restored at the end
 		Sysctls: []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv4/conf/all/send_redirects"},
 	}
 }
@@ -60,21 +60,21 @@ func (sc *Scanner) adopt(ctx context.Context) (moved bool) {
 		sc.log.Warn("move the uplink into the gateway bridge", "error", err)
 	}
 	now := time.Now()
-	was := sc.uplink.contested(now)
+	wasContested := sc.uplink.contested(now)
 	sc.uplink.record(now, did, err, err == nil && !waiting)
-	switch is := sc.uplink.contested(now); {
-	case is && !was:
-		sc.log.Warn("another program keeps restoring on the uplink what was moved to the bridge", "did", did)
-	case !is:
+	switch {
+	case !sc.uplink.contested(now):
 		for _, what := range did {
 			sc.log.Info("moved the uplink into the gateway bridge", "did", what)
 		}
+	case !wasContested: // later steps of the contest are not logged
+		sc.log.Warn("another program keeps restoring on the uplink what was moved to the bridge", "did", did)
 	}
-	sc.Report.Store(nil)
+	var part *report.Part
 	if _, ours := uplink.Uplinks(sc.ovs.View())[sc.config.Cluster.Gateway.Interface]; ours {
-		part := sc.uplink.part
-		sc.Report.Store(&part)
+		part = new(sc.uplink.part)
 	}
+	sc.Report.Store(part)
 	return len(did) > 0
 }
 
@@ -103,6 +103,7 @@ func (u *uplinkState) record(now time.Time, did []string, err error, inSync bool
 }
 
 // contested reports whether another program keeps moving the machine's network back to the uplink.
+// It also ends without another call of record, when the last repair is old.
 func (u *uplinkState) contested(now time.Time) bool {
 	return len(u.reverted) >= contestMin && now.Sub(u.reverted[len(u.reverted)-1]) < contestFor
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -28,18 +27,18 @@ const keyNetwork = "hairpin-network"
 // bridgeNetwork records the machine's own network on the gateway bridge's device. It records
 // changes by other programs, and restores once what was lost with the device itself.
 type bridgeNetwork struct {
+	// mu guards the fields that notifications use. Scans read record and lost without it, because
+	// only scans set them; notifications change what record points to.
 	mu      sync.Mutex
 	record  *restore.Record // of the device when it was last complete; nil = not known
 	lost    bool            // the device has lost the record's network, which is not restored yet
 	isDown  bool            // the device is down, by the last notification
 	wasDown bool            // it was down at some time since the last scan
 
-	restoreError string // why something could not be restored
-
 	written     restore.Record // on the bridge's row
 	writtenText string
 	writtenAt   time.Time
-	storeError  string // why the record could not be written
+	writeError  string // why the record could not be written
 }
 
 // lifetimesInterval is the interval for writing a Record that differs in lifetimes only: router
@@ -94,7 +93,7 @@ func (sc *Scanner) restoreOrRecord(v ovsdb.View) {
 	const attempts = 3 // ovs-vswitchd may be changing the device
 	for range attempts {
 		link, err := netlink.LinkByName(name)
-		if errors.As(err, new(netlink.LinkNotFoundError)) {
+		if errors.As(err, new(netlink.LinkNotFoundError)) { // whatever this or an earlier agent recorded is lost
 			n.set(n.record, n.record != nil || bridge.ExternalIDs[keyNetwork] != "")
 			return
 		}
@@ -106,15 +105,11 @@ func (sc *Scanner) restoreOrRecord(v ovsdb.View) {
 			lost, err = n.update(link, hasUplink(v, bridge), sc.ownPrefixes())
 			n.set(n.record, lost)
 		}
-		if n.restoreError != "" {
-			sc.log.Warn("restored only a part of the network that Open vSwitch lost", "bridge", name, "error", n.restoreError)
-			n.restoreError = ""
-		}
-		switch {
-		case errors.Is(err, errChanged):
+		if errors.Is(err, errChanged) {
 			continue
-		case err != nil:
-			sc.log.Warn("record the network of the gateway bridge", "bridge", name, "error", err)
+		}
+		if err != nil {
+			sc.log.Warn("restore or record the network of the gateway bridge", "bridge", name, "error", err)
 		}
 		return
 	}
@@ -165,41 +160,37 @@ func hasUplink(v ovsdb.View, bridge *ovsdb.Bridge) bool {
 // errChanged means that the device changed meanwhile.
 var errChanged = errors.New("the device changed")
 
-// update compares a device with the Record, restores what was lost, and makes a new
-// Record. It reports whether something is still to be restored.
-func (n *bridgeNetwork) update(link netlink.Link, uplink bool, exclude []netip.Prefix) (lost bool, err error) {
+// update compares a device with the Record, restores what was lost, and makes a new Record. It
+// reports whether something is still to be restored. What could not be restored is an error, and is
+// not tried again.
+func (n *bridgeNetwork) update(link netlink.Link, hasUplink bool, exclude []netip.Prefix) (lost bool, err error) {
 	device, up := restore.DeviceOf(link), link.Attrs().Flags&net.FlagUp != 0
-	old, down := n.copyRecord(up)
+	old, wasDown := n.copyRecord(up)
 	if old != nil && device.SameMachine(old.Device) {
 		switch replaced := device != old.Device; {
-		case replaced && !uplink:
-			return true, nil
-		case !replaced && !up:
-			return true, n.recordIPv4(link, exclude) // the agent sets it up
-		case !replaced && down:
-			old = old.WithoutIPv4Addresses()
-			fallthrough
+		case replaced && hasUplink:
+			_, err = old.Restore(link)
 		case replaced:
-			if _, err := old.Restore(link); err != nil {
-				n.restoreError = err.Error()
-			}
+			return true, nil
+		case !up: // IPv6 addresses and routes are restored when it is up again
+			return true, n.recordIPv4(link, exclude)
+		case wasDown:
+			_, err = old.WithoutIPv4Addresses().Restore(link)
 		}
 	}
-	now, err := restore.Read(link, exclude)
-	if err != nil {
-		return n.lost, err
+	now, readErr := restore.Read(link, exclude)
+	if readErr != nil {
+		return n.lost, errors.Join(err, readErr)
 	}
-	after, err := netlink.LinkByIndex(link.Attrs().Index)
-	if err != nil || restore.DeviceOf(after) != device || after.Attrs().Flags&net.FlagUp == 0 && up {
+	after, linkErr := netlink.LinkByIndex(link.Attrs().Index)
+	if linkErr != nil || restore.DeviceOf(after) != device || after.Attrs().Flags&net.FlagUp == 0 && up {
 		n.mu.Lock()
-		n.wasDown = true
+		n.wasDown = true // the kernel may have removed again what was restored
 		n.mu.Unlock()
 		return true, errChanged
 	}
-	n.mu.Lock()
-	n.record = &now
-	n.mu.Unlock()
-	return false, nil
+	n.set(&now, n.lost)
+	return false, err
 }
 
 // copyRecord returns a copy of the Record that notifications do not change, and whether the device
@@ -211,9 +202,7 @@ func (n *bridgeNetwork) copyRecord(up bool) (r *restore.Record, wasDown bool) {
 	if n.record == nil {
 		return nil, wasDown
 	}
-	r = new(*n.record)
-	r.Addresses, r.Routes = slices.Clone(r.Addresses), slices.Clone(r.Routes)
-	return r, wasDown
+	return new(*n.record), wasDown // notifications replace its lists
 }
 
 // recordIPv4 records the IPv4 addresses of a device that is down. The kernel keeps them until the
@@ -249,20 +238,20 @@ func (n *bridgeNetwork) missing() *restore.Record {
 	return n.record
 }
 
-// storeRecord writes the Record to the bridge's row, and logs a failure. The next scan tries again.
-func (sc *Scanner) storeRecord(ctx context.Context) {
-	err := sc.writeRecord(ctx)
-	if text := errorText(err); text != sc.network.storeError {
-		sc.network.storeError = text
+// writeRecord writes the Record to the bridge's row, and logs a failure. The next scan tries again.
+func (sc *Scanner) writeRecord(ctx context.Context) {
+	err := sc.tryWriteRecord(ctx)
+	if text := errorText(err); text != sc.network.writeError {
+		sc.network.writeError = text
 		if err != nil {
-			sc.log.Warn("store the network of the gateway bridge, for a restart of Open vSwitch without an agent",
+			sc.log.Warn("write the network of the gateway bridge, for a restart of Open vSwitch without an agent",
 				"error", err)
 		}
 	}
 }
 
-// writeRecord writes the Record to the bridge's row, if the row has another one.
-func (sc *Scanner) writeRecord(ctx context.Context) error {
+// tryWriteRecord writes the Record to the bridge's row, if the row has another one.
+func (sc *Scanner) tryWriteRecord(ctx context.Context) error {
 	n, name := &sc.network, sc.config.Cluster.Gateway.Interface
 	bridge := ovsdb.BridgeNamed(sc.ovs.View(), name)
 	n.mu.Lock()
@@ -276,8 +265,8 @@ func (sc *Scanner) writeRecord(ctx context.Context) error {
 	}
 	if text := bridge.ExternalIDs[keyNetwork]; text == n.writtenText && text != "" &&
 		record.SameExceptLifetimes(&n.written) {
-		const second = 1 // of rounding
-		if record.SameLifetimes(&n.written, second) || time.Since(n.writtenAt) < lifetimesInterval {
+		const rounding = 1 // second
+		if record.SameLifetimes(&n.written, rounding) || time.Since(n.writtenAt) < lifetimesInterval {
 			return nil
 		}
 	}
@@ -285,7 +274,7 @@ func (sc *Scanner) writeRecord(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rowTime)
 	defer cancel()
 	if err := setExternalID(ctx, sc.ovs, bridge, keyNetwork, text); err != nil {
-		return fmt.Errorf("record the network of %s: %w", name, err)
+		return fmt.Errorf("bridge %s: external_ids:%s: %w", name, keyNetwork, err)
 	}
 	n.written, n.writtenText, n.writtenAt = *record, text, time.Now()
 	return nil

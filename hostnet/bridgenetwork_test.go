@@ -73,9 +73,6 @@ func (l *lostNetwork) scan() (lost bool) {
 		}
 		return err
 	})
-	if l.n.restoreError != "" {
-		l.t.Error(l.n.restoreError)
-	}
 	return lost
 }
 

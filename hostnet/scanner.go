@@ -124,7 +124,7 @@ func (sc *Scanner) Run(ctx context.Context) {
 			sc.AfterScan()
 		}
 		if sc.MayRecord == nil || sc.MayRecord() {
-			sc.storeRecord(ctx)
+			sc.writeRecord(ctx)
 		}
 	}
 }
