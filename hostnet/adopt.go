@@ -37,7 +37,7 @@ func UplinkConfig(c config.Config) uplink.Config {
 	return uplink.Config{
 		Bridge: g.Interface, Device: c.Process.Uplink,
 		Prefixes: slices.Concat(g.MasqueradeSubnets, DetachedPrefixes(c.Cluster)),
-		// the State of every node sets these (plan/gateway): the former values are restored at the end
+		// the State of every node sets these (plan/gateway)
 		Sysctls: []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv4/conf/all/send_redirects"},
 	}
 }

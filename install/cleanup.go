@@ -112,8 +112,8 @@ func (k *cleanup) redirectPrograms(ctx context.Context) error {
 }
 
 // network removes Hairpin's flows, nft tables, routes, sysctls and bridges, in this order, and then
-// returns the machine's network to the uplink. Without Open vSwitch, it removes what the kernel has,
-// unless bridges still forward by it.
+// returns the machine's network to the uplink. Without Open vSwitch, it removes what the kernel
+// has, unless bridges still forward by it.
 func (k *cleanup) network(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 4*daemonTimeout)
 	defer cancel()
