@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -31,36 +32,20 @@ const (
 
 // modeState is the result of the last change for the gateway mode.
 type modeState struct {
-	err  error
-	wait retry.Backoff
+	err     error
+	backoff retry.Backoff
 }
 
 // applyMode makes the bridges and links of mode detached, or removes them in another mode. If the
 // uplink was in the gateway bridge, the uplink gets the machine's network back first. After a
 // failure it does nothing until the next attempt is due.
 func (sc *Scanner) applyMode(ctx context.Context) {
-	if sc.mode.err != nil && !sc.mode.wait.Due(time.Now()) {
+	if sc.mode.err != nil && !sc.mode.backoff.Due(time.Now()) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, adoptionTime)
 	defer cancel()
-	var did []string // commands, for the log
-	var err error
-	if !cluster.ModeNamed(sc.config.Cluster.Gateway.Mode).Uplink {
-		if err = sc.unblockUplink(ctx); err == nil {
-			did, err = uplink.GiveBack(ctx, sc.ovs, UplinkConfig(sc.config))
-		}
-		if err == nil {
-			err = sc.makeDetached(ctx)
-		}
-	} else {
-		did, err = removeDetached(ctx, sc.ovs)
-	}
-	if err == nil {
-		var more []string
-		more, err = sc.applyNodeLocal(ctx)
-		did = append(did, more...)
-	}
+	did, err := sc.changeBridges(ctx)
 	log := sc.log.With("mode", sc.config.Cluster.Gateway.Mode)
 	for _, what := range did {
 		log.Info("changed bridges for the gateway mode", "did", what)
@@ -68,13 +53,42 @@ func (sc *Scanner) applyMode(ctx context.Context) {
 	was := sc.mode.err
 	sc.mode.err = err
 	if err == nil {
-		sc.mode.wait.Done()
+		sc.mode.backoff.Done()
 		return
 	}
 	if errorText(err) != errorText(was) {
 		log.Warn("change bridges for the gateway mode", "error", err)
 	}
-	sc.mode.wait.Failed(time.Now())
+	sc.mode.backoff.Failed(time.Now())
+}
+
+// changeBridges takes the steps of applyMode, up to the first that fails, and returns what it did.
+func (sc *Scanner) changeBridges(ctx context.Context) (did []string, err error) {
+	steps := []func(context.Context) ([]string, error){sc.returnUplink, sc.makeDetached}
+	if cluster.ModeNamed(sc.config.Cluster.Gateway.Mode).Uplink {
+		steps = []func(context.Context) ([]string, error){
+			func(ctx context.Context) ([]string, error) { return removeDetached(ctx, sc.ovs) }}
+	}
+	for _, step := range append(steps, sc.applyNodeLocal) {
+		more, err := step(ctx)
+		did = append(did, more...)
+		if err != nil {
+			return did, err
+		}
+	}
+	return did, nil
+}
+
+// returnUplink returns the machine's network to the uplink, if that is in the gateway bridge.
+// Before that it removes the nft chain that blocks the uplink for the kernel on the userspace
+// datapath.
+func (sc *Scanner) returnUplink(ctx context.Context) ([]string, error) {
+	if len(uplink.Uplinks(sc.ovs.View())) > 0 {
+		if err := sc.removeBlock(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return uplink.GiveBack(ctx, sc.ovs, UplinkConfig(sc.config))
 }
 
 // LeaveDetached undoes mode detached on a node that Hairpin leaves, and returns what it did. The
@@ -84,7 +98,7 @@ func LeaveDetached(ctx context.Context, ovs *ovsdb.Client, config cluster.Config
 	if did, err = removeDetached(ctx, ovs); err != nil || len(did) == 0 {
 		return did, err
 	}
-	kept, err := addAdvertised("lo", config)
+	kept, err := addAdvertised("lo", config.Gateway.Advertise)
 	return append(did, kept...), err
 }
 
@@ -92,15 +106,15 @@ func LeaveDetached(ctx context.Context, ovs *ovsdb.Client, config cluster.Config
 // there is no bridge, and returns what it did. An API server that advertises such an address can
 // then start before the agent. Addresses that a link already has stay there.
 func Advertise(config cluster.Config) (did []string, err error) {
-	config.Gateway.Advertise, err = Unadvertised(config)
-	if err != nil || len(config.Gateway.Advertise) == 0 {
+	missing, err := Unadvertised(config)
+	if err != nil || len(missing) == 0 {
 		return nil, err
 	}
 	link := config.Gateway.Interface
 	if _, err := netlink.LinkByName(link); errors.As(err, new(netlink.LinkNotFoundError)) {
 		link = "lo"
 	}
-	return addAdvertised(link, config)
+	return addAdvertised(link, missing)
 }
 
 // Unadvertised lists the gateway bridge's own addresses of mode detached that no link has.
@@ -120,12 +134,12 @@ func Unadvertised(config cluster.Config) (list []netip.Addr, err error) {
 	return list, nil
 }
 
-func addAdvertised(name string, config cluster.Config) (did []string, err error) {
+func addAdvertised(name string, addresses []netip.Addr) (did []string, err error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("link %s: %w", name, err)
 	}
-	for _, a := range config.Gateway.Advertise {
+	for _, a := range addresses {
 		p := netip.PrefixFrom(a, a.BitLen())
 		address, err := netlink.ParseAddr(p.String())
 		if err == nil {
@@ -140,9 +154,9 @@ func addAdvertised(name string, config cluster.Config) (did []string, err error)
 }
 
 // removeDetached removes bridges and links that were made for mode detached, and returns what it
-// removed.
+// removed. A link may be left of a removal that was interrupted.
 func removeDetached(ctx context.Context, ovs *ovsdb.Client) (did []string, err error) {
-	if did, err = removeBridges(ctx, ovs, keyDetached); err != nil || len(did) == 0 {
+	if did, err = removeBridges(ctx, ovs, keyDetached); err != nil {
 		return did, err
 	}
 	if l, err := netlink.LinkByName(claims.EncapHost); err == nil {
@@ -174,33 +188,41 @@ func removeBridges(ctx context.Context, ovs *ovsdb.Client, key string) (did []st
 	return did, nil
 }
 
-// makeDetached makes the missing bridges and links of mode detached.
-func (sc *Scanner) makeDetached(ctx context.Context) error {
-	v := sc.ovs.View()
+// makeDetached makes the missing bridges and links of mode detached, and returns the bridges that
+// it made.
+func (sc *Scanner) makeDetached(ctx context.Context) (did []string, err error) {
 	g := &sc.config.Cluster.Gateway
 	if len(g.Advertise) == 0 {
-		return errors.New("[gateway] advertise-address: is empty, but mode detached needs one per family")
+		return nil, errors.New("[gateway] advertise-address: is empty, but mode detached needs one per family")
 	}
-	datapath := uplink.DatapathType(v)
 	bridges := []newBridge{{name: g.Interface, key: keyDetached, mac: cluster.MACFor(g.Advertise[0])}}
-	if datapath == uplink.UserspaceDatapath {
+	if uplink.DatapathType(sc.ovs.View()) == uplink.UserspaceDatapath {
 		if err := addVethPair(claims.EncapHost, claims.EncapPort); err != nil {
-			return err
+			return nil, err
 		}
 		bridges = append(bridges, newBridge{name: claims.EncapBridge, key: keyDetached, port: claims.EncapPort})
 	}
+	return sc.makeBridges(ctx, bridges...)
+}
+
+// makeBridges makes the missing ones of some bridges, and returns what it did.
+func (sc *Scanner) makeBridges(ctx context.Context, bridges ...newBridge) (did []string, err error) {
+	v := sc.ovs.View()
+	datapath := uplink.DatapathType(v)
 	var ops []ovsdb.Op
 	for _, b := range bridges {
-		ops = append(ops, b.ops(v, datapath, sc.node)...)
+		if ovsdb.BridgeNamed(v, b.name) == nil {
+			did = append(did, fmt.Sprintf("ovs-vsctl add-br %s -- set Bridge %[1]s datapath_type=%s", b.name, datapath))
+			ops = append(ops, b.ops(datapath, sc.node)...)
+		}
 	}
 	if len(ops) == 0 {
-		return nil
+		return nil, nil
 	}
 	if _, err := sc.ovs.Transact(ctx, ops...); err != nil {
-		return fmt.Errorf("make the bridges of mode detached: %w", err)
+		return nil, fmt.Errorf("%s: %w", strings.Join(did, "; "), err)
 	}
-	sc.log.Info("made bridges", "mode", g.Mode, "datapath", datapath, "bridge", g.Interface)
-	return nil
+	return did, nil
 }
 
 // newBridge is a bridge to make.
@@ -211,11 +233,8 @@ type newBridge struct {
 	port string      // a link to add as a port; empty = none
 }
 
-// ops returns the operations that make the bridge; none if a bridge of that name exists.
-func (b *newBridge) ops(v ovsdb.View, datapath, node string) []ovsdb.Op {
-	if ovsdb.BridgeNamed(v, b.name) != nil {
-		return nil
-	}
+// ops returns the operations that make the bridge.
+func (b *newBridge) ops(datapath, node string) []ovsdb.Op {
 	standalone := "standalone"
 	ours := map[string]string{claims.KeyOwner: cluster.NodeOwner(node).String(), b.key: "true"}
 	row := ovsdb.Bridge{
@@ -241,7 +260,8 @@ func addVethPair(a, b string) error {
 
 // completeDetached completes a Gateway in mode detached: the bridge's own addresses are those of
 // the configuration. The machine's link and default gateways are for explanations of a packet's
-// path.
+// path. The link is that of the first address of a network; Local.Apply, which knows the node's
+// address, replaces it.
 func completeDetached(g cluster.Gateway, config cluster.Config, host []hostAddress) (cluster.Gateway, error) {
 	g.Addresses = nil
 	for _, a := range config.Gateway.Advertise {

@@ -29,7 +29,8 @@ const (
 	Overhead6 = Overhead4 + 20
 )
 
-// externalLink returns the state of that device.
+// externalLink returns the state of the uplink or, in mode detached, of the link with the node's
+// address.
 func externalLink(v ovsdb.View, g *cluster.Gateway) (x ExternalLink) {
 	x.Device = cmp.Or(g.Uplink, g.Device)
 	if x.Device == "" {

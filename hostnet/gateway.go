@@ -21,9 +21,10 @@ import (
 	"hairpin/ovsdb"
 )
 
-// keyGateway is the external_ids key of the gateway bridge that stores what was found. A restart of
-// a userspace Open vSwitch makes the bridge's device anew, without its addresses and routes, and
-// the API may be unavailable then.
+// keyGateway is the external_ids key of the gateway bridge that has the Gateway as it was found
+// last. A restart of a userspace Open vSwitch makes the bridge's device anew, without its addresses
+// and routes, and the API may be unavailable then. keyNetwork has what is restored on the device;
+// networks without a router and MACs of next hops are only here.
 const keyGateway = "k8s.ovn.org/l3-gateway-config"
 
 // Found holds the facts that the agent discovers on its own host.
@@ -80,13 +81,12 @@ func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found,
 		return Found{}, err
 	}
 	for _, a := range host {
-		if a.link == link.Attrs().Index {
-			if a.global {
-				g.Addresses = append(g.Addresses, a.prefix)
-			}
-			if !mode.Uplink { // other nodes do not need the bridge's addresses then
-				continue
-			}
+		onBridge := a.link == link.Attrs().Index
+		if onBridge && a.global {
+			g.Addresses = append(g.Addresses, a.prefix)
+		}
+		if onBridge && !mode.Uplink { // other nodes reach the node by other addresses
+			continue
 		}
 		f.addresses = append(f.addresses, a.prefix)
 		f.deviceWith[a.prefix.Addr()] = a.device
@@ -98,7 +98,7 @@ func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found,
 	if g.NextHops, err = nextHops(link.Attrs().Index, config); err != nil {
 		return Found{}, err
 	}
-	if g.OpenFlow && !mode.ClientsByHost {
+	if g.OpenFlow && !mode.ClientsByHost { // flows send the replies to external clients
 		if err := discoverRouters(&g, link.Attrs().Index); err != nil {
 			return Found{}, err
 		}
@@ -153,7 +153,7 @@ type hostAddress struct {
 	link   int // index of its link
 	device device
 	prefix netip.Prefix
-	global bool // it is valid on every link, by its scope and its range
+	global bool // other machines may use it: its scope is global, and it is not one of HostOnly
 }
 
 // hostAddresses lists the unicast addresses of the host that pods may reach. It leaves out
@@ -274,8 +274,8 @@ func withoutFamiliesOf[T any](list, of []T, is4 func(T) bool) []T {
 
 func isIPv4(p netip.Prefix) bool { return p.Addr().Is4() }
 
-// addLastMACs fills in the last known MAC of each next hop that the kernel has no MAC for. It
-// leaves out next hops without one.
+// addLastMACs fills in the last known MAC of each next hop that the kernel has no MAC for: such a
+// next hop is in NextHopMACs with a zero MAC, or not at all. It leaves out next hops without one.
 func addLastMACs(g *cluster.Gateway, last map[netip.Addr]cluster.MAC) {
 	if g.NextHopMACs == nil {
 		return

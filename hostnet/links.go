@@ -48,7 +48,7 @@ func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink,
 				x.Addresses = append(x.Addresses, h.prefix)
 			}
 		}
-		if networks := networkPrefixes(x.Addresses); len(networks) > 0 {
+		if networks := networkPrefixes(x.Addresses); len(networks) > 0 { // single addresses matter only without
 			x.Addresses = networks
 		}
 		if len(x.Addresses) > 0 {

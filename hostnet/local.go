@@ -18,7 +18,7 @@ type Local struct {
 	merged  map[*cluster.Pod]*cluster.Pod // own pods, and the same with what their objects add
 	objects map[podKey]*cluster.Pod       // the newest objects of own pods
 	// The last list of all pods, and the lists it was made from.
-	all, api, starting, own []*cluster.Pod
+	pods, apiPods, startingPods, ownPods []*cluster.Pod
 }
 
 // podKey names a pod. A later pod of the same name has another UID.
@@ -53,10 +53,12 @@ func (l *Local) Apply(s *cluster.Snapshot, found Found, pods []*cluster.Pod) *cl
 	out := *s
 	out.Nodes = slices.Clone(s.Nodes)
 	out.Nodes[slices.Index(out.Nodes, base)] = l.Own
-	if !cluster.SameList(l.api, s.Pods) || !cluster.SameList(l.starting, s.Starting) || !slices.Equal(l.own, pods) {
-		l.all, l.api, l.starting, l.own = l.allPods(s, pods), s.Pods, s.Starting, slices.Clone(pods)
+	if !cluster.SameList(l.apiPods, s.Pods) || !cluster.SameList(l.startingPods, s.Starting) ||
+		!slices.Equal(l.ownPods, pods) {
+		l.pods = l.allPods(s, pods)
+		l.apiPods, l.startingPods, l.ownPods = s.Pods, s.Starting, slices.Clone(pods)
 	}
-	out.Pods = l.all
+	out.Pods = l.pods
 	return &out
 }
 
@@ -69,7 +71,8 @@ func (l *Local) allPods(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod
 	list := make([]*cluster.Pod, 0, len(others)+len(own))
 	for _, p := range own {
 		n, _ := slices.BinarySearchFunc(others, p.Owner, comparePod)
-		list, others = append(append(list, others[:n]...), p), others[n:]
+		list = append(append(list, others[:n]...), p)
+		others = others[n:]
 	}
 	return append(list, others...)
 }
@@ -98,15 +101,17 @@ func (l *Local) addObjects(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.
 	objects := make(map[podKey]*cluster.Pod, len(pods))
 	for _, p := range pods {
 		c, key := *p, podKey{p.Owner, p.UID}
-		if o := l.objectOf(s, p); o != nil {
-			objects[key], c.Extra = o, o.Extra
-		} else if o := l.objects[key]; o != nil {
-			objects[key] = o
+		object := l.objectOf(s, p)
+		if object != nil {
+			c.Extra = object.Extra
+		} else {
+			object = l.objects[key] // deleted
 		}
-		if o := objects[key]; o != nil {
-			c.Labels, c.Ports = o.Labels, o.Ports
+		if object != nil {
+			objects[key] = object
+			c.Labels, c.Ports = object.Labels, object.Ports
 		}
-		c.Unread = l.withAPI && objects[key] == nil
+		c.Unread = l.withAPI && object == nil
 		pod := l.merged[p]
 		switch {
 		case len(c.Labels)+len(c.Ports)+len(c.Extra) == 0 && !c.Unread:

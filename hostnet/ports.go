@@ -67,7 +67,7 @@ type portUses map[cluster.HostPort]*portUse
 type portUse struct {
 	pod   cluster.Owner
 	last  time.Time // when a poll last found it
-	polls int       // number of polls that found it, in a row; 0: the last poll did not find it
+	polls int       // number of polls that found it, in a row; 0: it is not used, but held for portHoldTime
 	// ephemeral means that every poll found a UDP socket at an ephemeral port.
 	ephemeral bool
 }
@@ -119,10 +119,10 @@ func (u *portUses) poll(q *portQuery, podPorts func() []cluster.HostPort) (out c
 	}
 	*u = next
 	out.Checked = q.ranges
-	for k, use := range next {
+	for port, use := range next {
 		if use.counts() {
-			k.Pod = use.pod
-			out.Used = append(out.Used, k)
+			port.Pod = use.pod
+			out.Used = append(out.Used, port)
 		}
 	}
 	slices.SortFunc(out.Used, cluster.HostPort.Compare)

@@ -43,19 +43,18 @@ func NewPublisher(annotate func(context.Context, map[string]string) error, ovs *
 // both are as before, or the Node has the annotations already.
 func (p *Publisher) Publish(f Found, base *cluster.Node) {
 	p.mu.Lock()
-	same := p.next != nil && reflect.DeepEqual(*p.next, f)
+	changed := p.next == nil || !reflect.DeepEqual(*p.next, f)
 	p.next = &f
 	p.mu.Unlock()
-	newBase := base != p.base
+	nodeChanged := base != p.base
 	p.base = base
-	if same && (!newBase || p.annotate == nil || isPublished(base, f)) {
-		return
+	if changed || nodeChanged && p.annotate != nil && !isPublished(base, f) {
+		p.wake.Notify()
 	}
-	p.wake.Notify()
 }
 
 // isPublished reports whether a Node has the annotations of findings: one may have been removed, or
-// the Node recreated.
+// the Node recreated. Links is nil without the annotation, and empty when there is no such link.
 func isPublished(n *cluster.Node, f Found) bool {
 	has := Found{Gateway: n.Gateway, addresses: n.HostAddresses, otherLinks: n.Links, rules: n.Rules}
 	if f.ports != nil {

@@ -7,8 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"hairpin/apply/inside"
 	"hairpin/apply/inside/insidetest"
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/ovsdb"
@@ -63,7 +66,7 @@ func TestBridgesAreRetried(t *testing.T) {
 	}
 	var waits []time.Duration
 	for range 2 {
-		for !l.mode.wait.Due(time.Now()) {
+		for !l.mode.backoff.Due(time.Now()) {
 			time.Sleep(time.Millisecond)
 		}
 		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -81,5 +84,25 @@ func TestBridgesAreRetried(t *testing.T) {
 	}
 	if n := strings.Count(text.String(), "change bridges for the gateway mode"); n != 1 {
 		t.Errorf("the log has %d lines:\n%s", n, text)
+	}
+}
+
+// TestLinkLeftOfDetached: the link of the tunnels' path is also removed when its bridge is gone
+// already, after a removal that was interrupted.
+func TestLinkLeftOfDetached(t *testing.T) {
+	l, _ := detachedScanner(t)
+	if err := inside.Do(insidetest.NetNS(t), func() error {
+		if err := addVethPair(claims.EncapHost, claims.EncapPort); err != nil {
+			return err
+		}
+		if _, err := removeDetached(t.Context(), l.ovs); err != nil {
+			return err
+		}
+		if _, err := netlink.LinkByName(claims.EncapHost); err == nil {
+			t.Errorf("link %s is left", claims.EncapHost)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -19,8 +19,9 @@ import (
 	"hairpin/retry"
 )
 
-// discoverRouters fills in what the kernel knows of routers and networks on a link: the MACs of
-// next hops, zero if it has none, and networks that are reached without a router.
+// discoverRouters fills in what the kernel knows of routers and networks on a link: the MACs of the
+// next hops of all routes, zero if it has none, and networks that are reached without a router. The
+// kernel resolves next hops that it does not know.
 func discoverRouters(g *cluster.Gateway, link int) error {
 	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Max: maxRoutes,
 		Keep: func(r *netlink.Route) bool {
@@ -113,9 +114,10 @@ type routers struct {
 	macs map[netip.Addr]cluster.MAC
 }
 
-// relevant reports whether a notification may change the result of a scan. The kernel reports each
-// change of each neighbor's state; only another MAC of a router matters.
-func (sc *Scanner) relevant(m syscall.NetlinkMessage) bool {
+// changesScan reports whether a notification may change the result of a scan. The kernel reports
+// each change of each neighbor's state; only another MAC of a router matters. A router keeps its
+// last MAC while the kernel has none.
+func (sc *Scanner) changesScan(m syscall.NetlinkMessage) bool {
 	if m.Header.Type != unix.RTM_NEWNEIGH && m.Header.Type != unix.RTM_DELNEIGH {
 		return true
 	}

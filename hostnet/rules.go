@@ -40,7 +40,7 @@ func hostRules() ([]cluster.HostRule, error) {
 			return nil, err
 		}
 	}
-	for i := range out {
+	for i := range out { // a part of the table would not describe the rule
 		if r := &out[i]; r.More || !addTableRoutes(r, tables[r.Table]) {
 			r.More, r.Routes = true, nil
 		}
@@ -65,6 +65,7 @@ func hostRule(r *netlink.Rule, family int) (x cluster.HostRule, ok bool) {
 		r.Sport != nil ||
 		r.UIDRange != nil || r.SuppressIfgroup >= 0
 	const mainPriority = 32766 // of the kernel's own rule for the main table
+	// plain rules are without a condition. One without a table is that for VRFs.
 	plain := !x.Not && !x.From.IsValid() && !x.To.IsValid() && x.In == "" && x.Mask == 0 && !x.More && x.Length == 0
 	x.Refuse = x.Table == unix.RT_TABLE_UNSPEC && !x.More // the library does not report which kind of refusal
 	ours := r.Priority >= claims.RulePriorityFirst && r.Priority <= claims.RulePriorityLast

@@ -33,30 +33,27 @@ type Scanner struct {
 	onScan func(*Scan) // called with the result of a scan
 	log    *slog.Logger
 
-	wake     signal.Signal // requests a scan
-	urgent   atomic.Bool   // a caller waits for the result
-	throttle retry.Throttle
-	uplink   uplinkState
-	mode     modeState
-	network  bridgeNetwork
-	// takeOverErr is why another program's bridge still has the machine's network.
-	takeOverErr error
+	// The caller of NewScanner may set these before Run.
+	AfterScan func()                    // called after each successful scan; may be nil
+	MayRecord func() bool               // whether the network may be recorded on the bridge's row; nil = always
+	PodPorts  func() []cluster.HostPort // returns the hostPorts of pods; nil = there are none
 
-	AfterScan func() // called after each successful scan; may be nil
-	// MayRecord reports whether the network may be recorded on the bridge's row; nil if it always
-	// may be.
-	MayRecord func() bool
-
-	// PodPorts returns the hostPorts of pods; nil: there are none.
-	PodPorts func() []cluster.HostPort
-
+	// Any goroutine may use these.
+	wake      signal.Signal             // requests a scan
+	urgent    atomic.Bool               // a caller waits for the result
 	tables    atomic.Pointer[[]string]  // names, from FindTables
 	portQuery atomic.Pointer[portQuery] // from FindPorts
 	ports     atomic.Pointer[cluster.HostPorts]
+	routers   atomic.Pointer[routers]     // of the last scan
 	Report    atomic.Pointer[report.Part] // of the uplink; nil when Hairpin does not move it
-	last      Scan
-	// routers is for the goroutines that watch and confirm next hops.
-	routers atomic.Pointer[routers]
+	network   bridgeNetwork
+
+	// Only Run uses these, and TakeOver, which is before it.
+	throttle    retry.Throttle
+	uplink      uplinkState
+	mode        modeState
+	last        Scan
+	takeOverErr error // why another program's bridge still has the machine's network
 }
 
 // Scan is the result of a scan.
@@ -78,7 +75,7 @@ func NewScanner(node string, c config.Config, ovs *ovsdb.Client, nft apply.Targe
 	onScan func(*Scan), log *slog.Logger) *Scanner {
 	return &Scanner{
 		node: node, config: c, ovs: ovs, nft: nft, onScan: onScan, log: log, wake: signal.New(),
-		mode: modeState{wait: retry.Backoff{Min: time.Second, Max: time.Minute}},
+		mode: modeState{backoff: retry.Backoff{Min: time.Second, Max: time.Minute}},
 	}
 }
 
@@ -113,7 +110,7 @@ func (sc *Scanner) Run(ctx context.Context) {
 		if wait := sc.nextScan(time.Now()); wait > 0 {
 			timer.Reset(wait)
 		}
-		if !ok && urgent {
+		if !ok && urgent { // the caller still waits
 			sc.urgent.Store(true)
 		}
 		if ok && (urgent || s.differs(&sc.last)) {
@@ -131,7 +128,7 @@ func (sc *Scanner) Run(ctx context.Context) {
 
 // nextScan returns how long to wait before the next scan that nothing requests; 0: none is needed.
 func (sc *Scanner) nextScan(now time.Time) time.Duration {
-	return retry.Sooner(sc.uplink.nextScan(now), sc.mode.wait.Wait(now))
+	return retry.Sooner(sc.uplink.nextScan(now), sc.mode.backoff.Wait(now))
 }
 
 // threadTime returns the processor time of the calling thread, including the kernel's, which takes
@@ -171,7 +168,7 @@ func (sc *Scanner) scan(ctx context.Context) (s Scan, ok bool) {
 	s.Lost = sc.network.lost
 	if s.Found, s.Err = sc.discover(); s.Err != nil {
 		s.Found = sc.last.Found
-		if s.UplinkErr != nil {
+		if s.UplinkErr != nil { // usually why there is no bridge
 			s.Err = fmt.Errorf("[gateway] interface: %w", s.UplinkErr)
 		}
 	}
@@ -192,7 +189,7 @@ func (sc *Scanner) discover() (Found, error) {
 	return f, err
 }
 
-// differs reports whether the agent must know the scan, after an old one.
+// differs reports whether a scan has something else for the agent than an old one.
 func (s *Scan) differs(old *Scan) bool {
 	return s.Moved || s.Contested != old.Contested || s.Lost != old.Lost || s.ExternalLink != old.ExternalLink ||
 		errorText(s.Err) != errorText(old.Err) ||

@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -71,16 +73,14 @@ func sockets(family uint8, protocol cluster.Protocol, state uint32) (list []clus
 			return nil, fmt.Errorf("list %s sockets: %w", protocol, err)
 		}
 		a := netip.AddrFrom4([4]byte(m[sourceOffset:]))
-		dualStack := false
 		if family == unix.AF_INET6 {
 			a = netip.AddrFrom16([16]byte(m[sourceOffset:])).Unmap()
-			dualStack = a == netip.IPv6Unspecified()
-			for _, x := range attrs {
-				dualStack = dualStack && (x.Attr.Type != v6only || len(x.Value) < 1 || x.Value[0] == 0)
+			onlyIPv6 := slices.ContainsFunc(attrs, func(x syscall.NetlinkRouteAttr) bool {
+				return x.Attr.Type == v6only && len(x.Value) > 0 && x.Value[0] != 0
+			})
+			if a == netip.IPv6Unspecified() && !onlyIPv6 {
+				a = netip.Addr{}
 			}
-		}
-		if dualStack {
-			a = netip.Addr{}
 		}
 		list = append(list, cluster.HostPort{Address: a, LoadBalancerPort: cluster.LoadBalancerPort{Protocol: protocol,
 			Port: binary.BigEndian.Uint16(m[portOffset:])}})

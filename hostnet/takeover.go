@@ -57,15 +57,6 @@ func (sc *Scanner) takeOver(ctx context.Context) (did []string, err error) {
 	return f.Return(ctx)
 }
 
-// unblockUplink removes the nft chain that blocks the uplink for the kernel on the userspace
-// datapath, before the uplink gets the machine's network back.
-func (sc *Scanner) unblockUplink(ctx context.Context) error {
-	if len(uplink.Uplinks(sc.ovs.View())) == 0 {
-		return nil
-	}
-	return sc.removeBlock(ctx)
-}
-
 // removeBlock removes all nft chains of the family netdev: the one that blocks the uplink.
 func (sc *Scanner) removeBlock(ctx context.Context) error {
 	have, err := sc.nft.Read(ctx)

@@ -24,9 +24,9 @@ func (sc *Scanner) notices() notice.Config {
 		Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE,
 			unix.RTNLGRP_IPV6_ROUTE,
 			unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEIGH},
-		Relevant: func(m syscall.NetlinkMessage) bool {
+		Relevant: func(m syscall.NetlinkMessage) bool { // it gets every message, in order
 			sc.network.notified(m, bridge, prefixes)
-			return sc.relevant(m)
+			return sc.changesScan(m)
 		},
 		Lost: func() { sc.network.resync(bridge) },
 	}

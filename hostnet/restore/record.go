@@ -148,7 +148,8 @@ func Parse(text string) (r Record, err error) {
 }
 
 // Update applies a notification of the kernel about an address or a route of the device, which
-// another program or an administrator added or removed. The device is up.
+// another program or an administrator added or removed. The device is up. Update replaces the
+// lists: a copy of the Record keeps its own.
 func (r *Record) Update(m syscall.NetlinkMessage, exclude []netip.Prefix) {
 	updated := func(list []Entry, e Entry, same func(a, b Entry) bool, added bool) []Entry {
 		out := slices.DeleteFunc(slices.Clone(list), func(o Entry) bool { return same(o, e) })
