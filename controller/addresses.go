@@ -12,8 +12,8 @@ import (
 // addressMeter measures the assignment of the addresses of EgressIPs.
 type addressMeter struct {
 	wanted  map[address]string    // the node that each address should have; empty: none can have it
-	refused map[address]bool      // those without a node, or with one that does not answer
-	waiting map[address]time.Time // since when an address lacks its node
+	failed  map[address]bool      // those without a node, or with one that does not answer
+	waiting map[address]time.Time // since when the status lacks the wanted node
 }
 
 // address is an address of an EgressIP. Several EgressIPs may have the same one.
@@ -26,24 +26,23 @@ func newAddressMeter() addressMeter { return addressMeter{waiting: map[address]t
 
 // recordDecisions records decisions, which are in the order of the EgressIPs.
 func (a *addressMeter) recordDecisions(now time.Time, list []*cluster.EgressIP, decisions []assign.Decision) {
-	a.wanted, a.refused = map[address]string{}, map[address]bool{}
+	a.wanted, a.failed = map[address]string{}, map[address]bool{}
 	for i, d := range decisions {
 		if d.EgressIP.Service != nil {
 			continue
 		}
 		e := list[i]
-		for _, x := range e.Addresses {
-			a.wanted[address{e.Owner, x}] = ""
-		}
 		for _, item := range d.Items {
 			a.wanted[address{e.Owner, item.Address}] = item.Node
 		}
 		for _, r := range d.Refused {
-			a.refused[address{e.Owner, r.Address}] = true
+			a.failed[address{e.Owner, r.Address}] = true
 		}
 		for _, x := range e.Addresses {
 			k := address{e.Owner, x}
-			if _, waits := a.waiting[k]; !waits && (a.wanted[k] == "" || e.NodeOf(x) != a.wanted[k]) {
+			node := a.wanted[k]
+			a.wanted[k] = node // also if it has none
+			if _, waits := a.waiting[k]; !waits && (node == "" || e.NodeOf(x) != node) {
 				a.waiting[k] = now
 			}
 		}
@@ -68,7 +67,7 @@ func (a *addressMeter) recordWritten(now time.Time, list []*cluster.EgressIP, to
 // count returns the numbers of addresses with a node that answers, and without.
 func (a *addressMeter) count() (assigned, unassigned int) {
 	for k, node := range a.wanted {
-		if node != "" && !a.refused[k] {
+		if node != "" && !a.failed[k] {
 			assigned++
 		} else {
 			unassigned++

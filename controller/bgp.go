@@ -40,12 +40,18 @@ type announcements struct {
 	mu sync.Mutex // of written and statuses, while several are written
 }
 
-// writtenConfiguration is an FRRConfiguration that was written. The watch may not show it yet, and
-// the API server may have added default values.
+// writtenConfiguration is the last write or deletion of an FRRConfiguration, which the watch may
+// not show until then.
 type writtenConfiguration struct {
-	wanted, stored *frrk8s.FRRConfiguration // stored is nil for a deleted one
-	until          time.Time
-	err            error // why it was not written or deleted
+	wanted *frrk8s.FRRConfiguration // nil: it was deleted
+	stored *frrk8s.FRRConfiguration // with default values of the API server; nil without a success
+	until  time.Time                // with an error: of the next try
+	err    error                    // why it was not written or deleted
+}
+
+// isFor reports whether the last write was of this FRRConfiguration.
+func (w *writtenConfiguration) isFor(c *frrk8s.FRRConfiguration) bool {
+	return w.wanted != nil && (w.wanted == c || sameConfiguration(w.wanted, c))
 }
 
 // writtenAdvertisement is the status of a BGPAdvertisement.
@@ -76,13 +82,15 @@ func (b *announcements) round(ctx context.Context, s *cluster.Snapshot,
 			problems = append(problems, problem)
 		}
 		a := r.Advertisement
-		if b.statuses[a.Owner].current(a, &a.Status, &status, sameAdvertisement, now) {
+		w := b.statuses[a.Owner]
+		if sameAdvertisement(w.newest(a, &a.Status, now), &status) {
 			continue
 		}
 		changes = append(changes, func() error { return b.writeStatus(ctx, a, status, now) })
 	}
 	err := writeAll(changes)
-	if b.warned.log(ctx, b.egress.log, "announce by BGP", errors.Join(errs, err)); err != nil {
+	b.warned.log(ctx, b.egress.log, "announce by BGP", errors.Join(errs, err))
+	if err != nil {
 		again = retry.Sooner(again, retry.Last)
 	}
 	return problems, again
@@ -124,21 +132,22 @@ func (b *announcements) changes(ctx context.Context, s *cluster.Snapshot, now ti
 	for _, c := range b.wanted {
 		owner := cluster.FRRConfigurationOwner(c)
 		wanted[owner] = true
-		w, written := b.written[owner]
-		current := written && w.wanted == c || written && w.wanted != nil && sameConfiguration(w.wanted, c)
+		w := b.written[owner]
 		switch {
 		case exists[owner] != nil && sameConfiguration(exists[owner], c):
 			delete(b.written, owner)
-		case exists[owner] != nil && current && w.stored != nil && sameConfiguration(exists[owner], w.stored):
+		case exists[owner] != nil && w.isFor(c) && w.stored != nil && sameConfiguration(exists[owner], w.stored):
 			// It is as written: the API server added default values.
-		case current && now.Before(w.until):
+		case w.isFor(c) && now.Before(w.until):
 			// The watch does not show it yet, or it was rejected a moment ago.
 		default:
 			list = append(list, func() error { return b.writeConfiguration(ctx, owner, c, now) })
 		}
 	}
 	for owner, c := range exists {
-		if w := b.written[owner]; !wanted[owner] && !(w.wanted == nil && now.Before(w.until)) {
+		w := b.written[owner]
+		deleted := w.wanted == nil && now.Before(w.until) // or that failed a moment ago
+		if !wanted[owner] && !deleted {
 			list = append(list, func() error { return b.deleteConfiguration(ctx, owner, c, now) })
 		}
 	}

@@ -61,8 +61,9 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		stop()
 		<-served
 	}()
+	// leadRepeatedly returns after it has released the Lease. A leader that hangs cannot do that.
 	ended := make(chan error, 2)
-	go func() { ended <- leadRepeatedly(ctx, client, identity, c, m, log) }() // after it has released the Lease
+	go func() { ended <- leadRepeatedly(ctx, client, identity, c, m, log) }()
 	go func() {
 		if err := m.awaitHang(ctx); err != nil {
 			ended <- err
@@ -94,19 +95,19 @@ func lead(ctx context.Context, client *kubeapi.Client, identity string, c config
 		return nil
 	}
 	log.Info("leading")
-	work, stop := context.WithCancel(kube.WithLog(ctx, log))
-	term, resign := context.WithCancel(context.WithoutCancel(ctx))
+	// The end of ctx, or of the Lease, ends the work. The end of the work ends the renewals.
+	work, stopWork := context.WithCancel(kube.WithLog(ctx, log))
+	renewals, stopRenewals := context.WithCancel(context.WithoutCancel(ctx))
 	var keeping sync.WaitGroup
 	keeping.Go(func() {
-		defer stop()
-		l.keep(term)
+		defer stopWork()
+		l.keep(renewals)
 	})
 	m.setLeading(true)
 	err := decide(work, client, c, m, log)
 	m.setLeading(false)
-	stop()
 	log.Info("stopped leading")
-	resign()
+	stopRenewals()
 	keeping.Wait()
 	l.release(context.WithoutCancel(ctx))
 	return err
@@ -122,7 +123,7 @@ type decider struct {
 	egress     *egressIPs
 	pools      *loadBalancers
 	bgp        *announcements
-	nodes      []*cluster.Node // the nodes of the last round, if all have their ID
+	withIDs    []*cluster.Node // the nodes of the last round; nil if one has no ID of its own
 	warned     lastWarning     // of assignIDs
 	monitoring *monitoring
 }
@@ -137,13 +138,13 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, m *mon
 		ids: idAllocator{}, monitoring: m}
 	// A controller that cannot reach the API cannot move egress addresses, and must treat
 	// unresponsive nodes as reachable.
-	probe := probe.New(c.Process.Egress, log, func() bool { return !m.api.Answers() })
+	prober := probe.New(c.Process.Egress, log, func() bool { return !m.api.Answers() })
 	ctx, stop := context.WithCancel(ctx)
 	var probing sync.WaitGroup
-	probing.Go(func() { probe.Run(ctx) })
+	probing.Go(func() { prober.Run(ctx) })
 	defer probing.Wait()
 	defer stop()
-	d.egress = newEgressIPs(client, log, probe, m.meters)
+	d.egress = newEgressIPs(client, log, prober, m.meters)
 	d.pools, d.bgp = newLoadBalancers(d.egress), newAnnouncements(d.egress)
 	d.events.Reason = d.egress.reason
 	defer d.events.Stop()
@@ -155,7 +156,7 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, m *mon
 		case <-ctx.Done():
 			return nil
 		case last = <-snapshots:
-		case <-probe.Changed.C():
+		case <-prober.Changed.C():
 		case <-again.C:
 		}
 		if last == nil {
@@ -184,25 +185,28 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 		snapshot: s, problems: len(problems), assigned: assigned, unassigned: unassigned,
 		unreachable: len(d.egress.prober.Unreachable()), pools: uses, advertisements: d.bgp.latest,
 	})
-	again := retry.Sooner(egressWait, poolsWait, bgpWait, plansWait, d.events.Report(time.Now(), problems))
-	if d.nodes != nil && slices.Equal(d.nodes, s.Nodes) {
-		return again
+	reportWait := d.events.Report(time.Now(), problems)
+	return retry.Sooner(egressWait, poolsWait, bgpWait, plansWait, reportWait, d.updateIDs(ctx, s.Nodes))
+}
+
+// updateIDs assigns node IDs after a change of the nodes, and until the watch shows them. It
+// returns the time until it must be called again, or 0 if only a change requires it.
+func (d *decider) updateIDs(ctx context.Context, nodes []*cluster.Node) time.Duration {
+	if d.withIDs != nil && slices.Equal(d.withIDs, nodes) {
+		return 0
 	}
-	d.nodes = nil
-	err := d.assignIDs(ctx, s.Nodes)
-	switch {
-	case err != nil:
-	case len(d.ids) > 0: // the watch does not show them all yet
-		again = retry.Sooner(again, watchLag)
-	default:
-		d.nodes = s.Nodes
+	d.withIDs = nil
+	again := d.warned.log(ctx, d.log, "assign node IDs", d.assignIDs(ctx, nodes))
+	if len(d.ids) > 0 { // the watch does not show them all yet, or a write failed
+		return retry.Sooner(again, watchLag)
 	}
-	return retry.Sooner(again, d.warned.log(ctx, d.log, "assign node IDs", err))
+	d.withIDs = nodes
+	return again
 }
 
 // assignIDs writes the node-id annotation of nodes without an ID, or with an ID that is in use.
 func (d *decider) assignIDs(ctx context.Context, nodes []*cluster.Node) error {
-	return write(d.ids.toWrite(time.Now(), nodes), func(p *pendingID) error {
+	return inParallel(d.ids.toWrite(time.Now(), nodes), func(p *pendingID) error {
 		err := kube.PatchNode(ctx, d.client, p.node, map[string]any{
 			"uid": p.uid, "annotations": map[string]string{annotation.NodeID: strconv.Itoa(p.id)},
 		})
@@ -223,15 +227,15 @@ func (d *decider) assignIDs(ctx context.Context, nodes []*cluster.Node) error {
 // maxWrites is how many objects are written at the same time.
 const maxWrites = 16
 
-// write calls one for each element of list, several at once, and returns when all calls have
-// returned. An error does not stop the others.
-func write[T any](list []T, one func(T) error) error {
+// inParallel calls f for each element of list, at most maxWrites at once, and returns when all
+// calls have returned. An error does not stop the others.
+func inParallel[T any](list []T, f func(T) error) error {
 	errs := make([]error, len(list))
 	var g errgroup.Group
 	g.SetLimit(maxWrites)
 	for i, x := range list {
 		g.Go(func() error {
-			errs[i] = one(x)
+			errs[i] = f(x)
 			return nil
 		})
 	}
@@ -239,7 +243,7 @@ func write[T any](list []T, one func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// writeAll makes changes, some at the same time.
+// writeAll makes changes in parallel.
 func writeAll(changes []func() error) error {
-	return write(changes, func(change func() error) error { return change() })
+	return inParallel(changes, func(change func() error) error { return change() })
 }

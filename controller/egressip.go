@@ -40,28 +40,29 @@ const (
 // watchLag is the longest time that the watch may take to show a write.
 const watchLag = 5 * time.Second
 
-// pendingStatus is a status S of an object O that was written. The watch may not show it yet.
+// pendingStatus is the last status S of an object O that was written. The watch may not show it
+// until then.
 type pendingStatus[O comparable, S any] struct {
 	seen   O // what the watch showed at the time
 	status S
 	until  time.Time
 }
 
-// current reports whether the object has the wanted status, or it was written since.
-func (w pendingStatus[O, S]) current(object O, has, want *S, same func(a, b *S) bool, now time.Time) bool {
-	return same(has, want) || w.seen == object && same(&w.status, want) && now.Before(w.until)
-}
-
-// newest returns the object's status, or the one that was written since.
-func (w pendingStatus[O, S]) newest(object O, has *S, now time.Time) *S {
+// newest returns the newest status of an object that the watch shows with the status shown: the
+// written one, if the watch may not show that yet.
+func (w *pendingStatus[O, S]) newest(object O, shown *S, now time.Time) *S {
 	if w.seen == object && now.Before(w.until) {
 		return &w.status
 	}
-	return has
+	return shown
 }
 
-// egressIPs reconciles EgressIPs for the leader: it assigns their addresses to nodes and writes
-// their status.
+// egressIPs assigns egress addresses to nodes for the leader, and writes the status of their
+// objects. A cluster.EgressIP is made from one of three objects:
+//   - an EgressIP,
+//   - an EgressService (Service is set),
+//   - a Service with load balancer addresses, which are only announced (OnlyAnnounced): type
+//     loadBalancers writes the node of each into the status of its pool.
 type egressIPs struct {
 	client       *kubeapi.Client
 	log          *slog.Logger
@@ -73,7 +74,7 @@ type egressIPs struct {
 	labels       map[string]writtenLabels       // by node
 	reasons      map[cluster.Problem]string     // of the current Events
 	electedNodes map[netip.Addr]electedNode     // of the addresses that this round has decided
-	ofPools      map[cluster.Owner]statusChange // of those that are only announced: writePool writes them
+	announced    map[cluster.Owner]statusChange // of this round, by Service with load balancer addresses
 	warned       lastWarning
 	labelsWarned lastWarning // of updateLabels
 }
@@ -81,7 +82,7 @@ type egressIPs struct {
 // electedNode is the node that announces an address, or why none does.
 type electedNode struct {
 	node, message string
-	onlyAnnounced bool // no pods leave with the address
+	onlyAnnounced bool // it is a load balancer address, with which no pods leave
 }
 
 // writtenStatus is an assignment that the watch may not show yet. Until the watch shows it, it
@@ -105,74 +106,98 @@ func (g *egressIPs) reason(p cluster.Problem) string {
 	return cmp.Or(g.reasons[p], kube.ReasonProblem)
 }
 
+// egressRound is the working state of a round of egressIPs.
+type egressRound struct {
+	snapshot  *cluster.Snapshot
+	conflicts map[cluster.Owner][]assign.Conflict // by the younger EgressIP; none until Pods are read
+	problems  []cluster.Problem
+	changes   []statusChange
+	hosts     map[cluster.Owner]string // by EgressService
+}
+
 // round assigns addresses, and writes the statuses that differ. It returns the addresses without a
 // node as problems, and the time until it must be called again.
 func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.Problem, time.Duration) {
 	g.reasons, g.electedNodes = map[cluster.Problem]string{}, map[netip.Addr]electedNode{}
-	g.ofPools = map[cluster.Owner]statusChange{}
+	g.announced = map[cluster.Owner]statusChange{}
 	if len(s.EgressIPs) == 0 {
 		g.prober.SetTargets(nil)
 		g.addresses = newAddressMeter()
 		return nil, g.updateLabels(ctx, s, nil)
 	}
 	g.prober.SetTargets(probe.Targets(s, s.MayCarry))
-	var problems []cluster.Problem
-	report := func(e *cluster.EgressIP, field, reason, message string) {
-		p := cluster.Problem{Owner: e.Owner, Field: field, Message: message}
-		g.reasons[p] = reason
-		problems = append(problems, p)
-	}
-	conflicts := map[cluster.Owner][]assign.Conflict{}
+	r := egressRound{snapshot: s, conflicts: map[cluster.Owner][]assign.Conflict{}, hosts: map[cluster.Owner]string{}}
 	if !s.PodsUnread {
-		for _, r := range g.conflicts.Of(s) {
-			conflicts[r.Younger] = append(conflicts[r.Younger], r)
+		for _, c := range g.conflicts.Of(s) {
+			r.conflicts[c.Younger] = append(r.conflicts[c.Younger], c)
 		}
 	}
-	var changes []statusChange
-	hosts := map[cluster.Owner]string{}
 	effective := g.withWritten(s)
 	decisions := assign.Addresses(effective, assign.Rules{Unreachable: g.prober.Unreachable()})
 	g.addresses.recordDecisions(time.Now(), effective.EgressIPs, decisions)
-	for i, a := range decisions {
-		service := a.EgressIP.Service
-		g.recordElected(a)
-		if a.EgressIP.OnlyAnnounced() {
-			for _, r := range a.Refused {
-				report(a.EgressIP, "status.loadBalancer.ingress", r.Reason, r.Message)
-			}
-			g.ofPools[a.EgressIP.Owner] = statusChange{e: s.EgressIPs[i], items: a.Items}
-			continue
-		}
-		field, selectorField := "spec.egressIPs", "spec.podSelector"
-		if service != nil {
-			field, selectorField = "spec.nodeSelector", "metadata.name"
-		}
-		for _, r := range a.Refused {
-			report(a.EgressIP, field, r.Reason, r.Message)
-		}
-		for _, r := range conflicts[a.EgressIP.Owner] {
-			report(a.EgressIP, selectorField, reasonConflict, conflictText(r))
-		}
-		if service != nil {
-			hosts[a.EgressIP.Owner] = hostOf(a)
-			if hostOf(a) != service.Host {
-				changes = append(changes, statusChange{e: s.EgressIPs[i], items: a.Items, host: hostOf(a)})
-			}
-			continue
-		}
-		if !s.PodsUnread && selectsNothing(s, a.EgressIP) {
-			report(a.EgressIP, "spec.namespaceSelector", reasonNoNamespace, noNamespace)
-		}
-		conditions := conditionsOf(s, a, conflicts[a.EgressIP.Owner])
-		if e := s.EgressIPs[i]; !slices.Equal(e.Assigned, a.Items) || !sameConditions(e.Conditions, conditions) {
-			changes = append(changes, statusChange{e: e, items: a.Items, conditions: conditions})
+	for i, d := range decisions {
+		g.recordElected(d)
+		shown := s.EgressIPs[i] // d.EgressIP may have a status that the watch does not show yet
+		switch {
+		case shown.OnlyAnnounced():
+			g.reportRefused(&r, d, "status.loadBalancer.ingress")
+			g.announced[shown.Owner] = statusChange{e: shown, items: d.Items}
+		case shown.Service != nil:
+			g.reconcileService(&r, d, shown)
+		default:
+			g.reconcileEgressIP(&r, d, shown)
 		}
 	}
-	again := g.write(ctx, changes)
+	again := g.write(ctx, r.changes)
 	g.addresses.recordWritten(time.Now(), g.withWritten(s).EgressIPs, func(took time.Duration) {
 		g.meters.Took("hairpin_controller_egress_assignment_duration_seconds", took)
 	})
-	return problems, retry.Sooner(again, g.updateLabels(ctx, s, hosts))
+	return r.problems, retry.Sooner(again, g.updateLabels(ctx, s, r.hosts))
+}
+
+// reconcileService adds to a round what follows from the decision about an EgressService.
+func (g *egressIPs) reconcileService(r *egressRound, d assign.Decision, shown *cluster.EgressIP) {
+	g.reportRefused(r, d, "spec.nodeSelector")
+	g.reportConflicts(r, shown.Owner, "metadata.name")
+	host := hostOf(d)
+	r.hosts[shown.Owner] = host
+	if host != shown.Service.Host {
+		r.changes = append(r.changes, statusChange{e: shown, items: d.Items, host: host})
+	}
+}
+
+// reconcileEgressIP adds to a round what follows from the decision about an EgressIP.
+func (g *egressIPs) reconcileEgressIP(r *egressRound, d assign.Decision, shown *cluster.EgressIP) {
+	g.reportRefused(r, d, "spec.egressIPs")
+	g.reportConflicts(r, shown.Owner, "spec.podSelector")
+	if !r.snapshot.PodsUnread && selectsNothing(r.snapshot, shown) {
+		g.report(r, shown.Owner, "spec.namespaceSelector", reasonNoNamespace, noNamespace)
+	}
+	conditions := conditionsOf(r.snapshot, d, r.conflicts[shown.Owner])
+	if !slices.Equal(shown.Assigned, d.Items) || !sameConditions(shown.Conditions, conditions) {
+		r.changes = append(r.changes, statusChange{e: shown, items: d.Items, conditions: conditions})
+	}
+}
+
+// report adds a problem to a round, with the reason of its Event.
+func (g *egressIPs) report(r *egressRound, owner cluster.Owner, field, reason, message string) {
+	p := cluster.Problem{Owner: owner, Field: field, Message: message}
+	g.reasons[p] = reason
+	r.problems = append(r.problems, p)
+}
+
+// reportRefused reports the addresses without a node.
+func (g *egressIPs) reportRefused(r *egressRound, d assign.Decision, field string) {
+	for _, x := range d.Refused {
+		g.report(r, d.EgressIP.Owner, field, x.Reason, x.Message)
+	}
+}
+
+// reportConflicts reports the older EgressIPs that select the same pods.
+func (g *egressIPs) reportConflicts(r *egressRound, owner cluster.Owner, field string) {
+	for _, c := range r.conflicts[owner] {
+		g.report(r, owner, field, reasonConflict, conflictText(c))
+	}
 }
 
 // recordElected records the node of each address, or why there is none.
@@ -296,7 +321,7 @@ type statusChange struct {
 // write writes statuses. It returns the time until the next try if one failed.
 func (g *egressIPs) write(ctx context.Context, changes []statusChange) time.Duration {
 	var mu sync.Mutex
-	err := write(changes, func(c statusChange) error {
+	err := inParallel(changes, func(c statusChange) error {
 		if err := g.patch(ctx, c); err != nil {
 			return err
 		}
@@ -321,8 +346,8 @@ func assignmentsText(list []cluster.Assignment) string {
 	return cluster.Truncate(strings.Join(words, ", "), 1024)
 }
 
-// patch writes the status of an EgressIP. Older definitions of OVN-Kubernetes have no status
-// subresource; there, patch writes the object itself.
+// patch writes the status of an EgressService or an EgressIP. Older definitions of EgressIPs in
+// OVN-Kubernetes have no status subresource; there, patch writes the object itself.
 func (g *egressIPs) patch(ctx context.Context, c statusChange) error {
 	if c.e.Service != nil {
 		return patchStatus(ctx, g.client, c.e.Owner, c.e.UID, types.MergePatchType,

@@ -17,7 +17,8 @@ import (
 	"hairpin/plan/assign"
 )
 
-// hostOf returns the desired host in the status of an EgressService.
+// hostOf returns the desired host in the status of an EgressService. It is all nodes if each pod
+// leaves with the address of its own node (sourceIPBy: Network).
 func hostOf(d assign.Decision) string {
 	switch {
 	case d.EgressIP.Service.Network:

@@ -55,7 +55,7 @@ func (l *lease) keep(ctx context.Context) {
 	for {
 		limited, cancel := context.WithDeadline(ctx, l.renewed.Add(kube.RenewDeadline))
 		retry.Sleep(limited, kube.RenewPeriod)
-		held := l.try(limited) || holder(l.last) == l.identity
+		held := l.try(limited) || holder(l.last) == l.identity // not renewed: held until the deadline
 		ended := limited.Err() != nil
 		cancel()
 		if ended || !held {

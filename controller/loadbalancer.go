@@ -73,10 +73,10 @@ func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
 	var changes []func() error
 	var again time.Duration
 	byOwner := map[cluster.Owner]*cluster.LoadBalancer{}
-	for i, a := range allocations {
+	for i, a := range allocations { // a.Service may have a status that the watch does not show yet
 		for _, r := range a.Refused {
 			field := "status.loadBalancer.ingress"
-			if a.Service.Pool != "" {
+			if a.Service.Pool != "" { // an EgressIP
 				field = "spec.addressPool"
 			}
 			report(a.Service.Owner, field, r.Reason, r.Message)
@@ -94,14 +94,13 @@ func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
 		for _, f := range u.Exhausted {
 			report(u.Pool.Owner, "spec.ranges", assign.ReasonExhausted, fmt.Sprintf("no %s address is free", f))
 		}
-		p := s.Pools[i]
-		status := b.statusOf(s, u, byOwner)
-		again = retry.Sooner(again, addPrevious(b.pools[p.Owner].newest(p, &p.Status, now), &status,
-			b.egress.electedNodes, now))
-		if b.pools[p.Owner].current(p, &p.Status, &status, samePoolStatus, now) {
+		p, w := s.Pools[i], b.pools[u.Pool.Owner]
+		status, last := b.statusOf(s, u, byOwner), w.newest(p, &p.Status, now)
+		again = retry.Sooner(again, addPrevious(last, &status, b.egress.electedNodes, now))
+		if samePoolStatus(last, &status) {
 			continue
 		}
-		changes = append(changes, func() error { return b.writePool(ctx, p, status, now) })
+		changes = append(changes, func() error { return b.writePool(ctx, p, u, status, now) })
 	}
 	err := writeAll(changes)
 	return problems, uses, retry.Sooner(again, b.warned.log(ctx, b.egress.log, "write load balancer addresses", err))
@@ -165,51 +164,75 @@ func (b *loadBalancers) statusOf(s *cluster.Snapshot, u assign.PoolUse,
 	status := v1alpha1.LoadBalancerPoolStatus{InUse: int64(len(u.Addresses)), Available: u.Available,
 		Conditions: slices.Clone(u.Pool.Status.Conditions)}
 	for _, x := range u.Addresses {
-		out := v1alpha1.PoolAddress{Address: x.Address.String()}
-		for _, o := range x.Services {
-			out.Services = append(out.Services, cmp.Or(o.Namespace, o.Kind)+"/"+o.Name)
-		}
-		if x.Node != "" {
-			out.Node = x.Node
-		} else if h, elected := b.egress.electedNodes[x.Address]; elected {
-			out.Node, out.Message = h.node, h.message
-		} else if l := services[x.Services[0]]; l != nil && slices.Contains(l.Ingress, x.Address) &&
-			slices.ContainsFunc(u.Pool.Status.Addresses, func(y v1alpha1.PoolAddress) bool {
-				return y.Address == out.Address && slices.Equal(y.Services, out.Services)
-			}) {
-			out.Message = fmt.Sprintf("%s is not served at %s", x.Services[0], x.Address)
-		}
-		status.Addresses = append(status.Addresses, out)
+		status.Addresses = append(status.Addresses, b.addressStatus(u.Pool, x, services))
 	}
+	for _, c := range []metav1.Condition{rangesCondition(s, u.Pool), availableCondition(u)} {
+		c.ObservedGeneration = u.Pool.Generation
+		meta.SetStatusCondition(&status.Conditions, c)
+	}
+	return status
+}
+
+// addressStatus returns the status of a used address of a pool: its node, or why it has none.
+func (b *loadBalancers) addressStatus(pool *cluster.Pool, x assign.UsedAddress,
+	services map[cluster.Owner]*cluster.LoadBalancer) v1alpha1.PoolAddress {
+	out := v1alpha1.PoolAddress{Address: x.Address.String(), Node: x.Node}
+	for _, o := range x.Services {
+		out.Services = append(out.Services, cmp.Or(o.Namespace, o.Kind)+"/"+o.Name)
+	}
+	if x.Node != "" {
+		return out
+	}
+	if h, elected := b.egress.electedNodes[x.Address]; elected {
+		out.Node, out.Message = h.node, h.message
+		return out
+	}
+	// A node is elected when the watch shows the address in the status of the Service, unless no
+	// Service is served at it.
+	if l := services[x.Services[0]]; l != nil && slices.Contains(l.Ingress, x.Address) &&
+		slices.ContainsFunc(pool.Status.Addresses, func(y v1alpha1.PoolAddress) bool {
+			return y.Address == out.Address && slices.Equal(y.Services, out.Services)
+		}) {
+		out.Message = fmt.Sprintf("%s is not served at %s", x.Services[0], x.Address)
+	}
+	return out
+}
+
+// rangesCondition reports whether all ranges of a pool are valid.
+func rangesCondition(s *cluster.Snapshot, pool *cluster.Pool) metav1.Condition {
 	ranges := metav1.Condition{Type: v1alpha1.ConditionRanges, Status: metav1.ConditionTrue, Reason: "Valid",
 		Message: "every range is used"}
-	if u.Pool.NodeAddresses {
+	if pool.NodeAddresses {
 		ranges.Message = "every range of ports is used"
 	}
 	var why []string
 	for _, p := range s.Problems {
-		if p.Owner == u.Pool.Owner {
+		if p.Owner == pool.Owner {
 			why = append(why, p.Message)
 		}
 	}
 	if len(why) > 0 {
 		ranges.Status, ranges.Reason, ranges.Message = metav1.ConditionFalse, "Invalid", joinFirst(why)
 	}
+	return ranges
+}
+
+// availableCondition reports whether a pool has a free address of each family.
+func availableCondition(u assign.PoolUse) metav1.Condition {
 	free := metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: "Available",
 		Message: "each family has a free address"}
-	if u.Pool.NodeAddresses && u.Available == 0 {
-		free.Status, free.Reason, free.Message = metav1.ConditionFalse, assign.ReasonNoNode, "the pool selects no node"
-	} else if len(u.Exhausted) > 0 || len(u.Pool.Ranges) == 0 && !u.Pool.NodeAddresses {
-		free.Status, free.Reason, free.Message = metav1.ConditionFalse, assign.ReasonExhausted, "no address is free"
+	no := func(reason, message string) {
+		free.Status, free.Reason, free.Message = metav1.ConditionFalse, reason, message
 	}
-	for _, f := range u.Exhausted {
-		free.Message = fmt.Sprintf("no %s address is free", f)
+	switch {
+	case u.Pool.NodeAddresses && u.Available == 0:
+		no(assign.ReasonNoNode, "the pool selects no node")
+	case len(u.Exhausted) == 1:
+		no(assign.ReasonExhausted, fmt.Sprintf("no %s address is free", u.Exhausted[0]))
+	case !u.Pool.NodeAddresses && u.Available == 0: // of both families, or without a range
+		no(assign.ReasonExhausted, "no address is free")
 	}
-	for _, c := range []metav1.Condition{ranges, free} {
-		c.ObservedGeneration = u.Pool.Generation
-		meta.SetStatusCondition(&status.Conditions, c)
-	}
-	return status
+	return free
 }
 
 // Limits of previous nodes: of an address, and of a pool, because etcd limits the size of objects.
@@ -218,9 +241,10 @@ const (
 	maxPreviousOfPool = 1024
 )
 
-// addPrevious adds the previous nodes of load balancer addresses to the status that follows another
-// one, and returns when the next entry expires. It also adds nodes that seem dead: a node that was
-// paused has its connections when it continues. Until then, agents forward nothing to it.
+// addPrevious adds the previous nodes of load balancer addresses to the status after, from the
+// status before, and returns the time until the next entry expires. It adds unreachable nodes, too:
+// one that was paused still has its connections when it continues. Agents forward nothing to a node
+// while it is unreachable.
 func addPrevious(before, after *v1alpha1.LoadBalancerPoolStatus, elected map[netip.Addr]electedNode, now time.Time,
 ) (again time.Duration) {
 	last, left := map[string]*v1alpha1.PoolAddress{}, maxPreviousOfPool
@@ -323,9 +347,9 @@ func (b *loadBalancers) patchEgressIP(ctx context.Context, s *cluster.Snapshot, 
 	return patchStatus(ctx, b.egress.client, l.Owner, l.UID, types.MergePatchType, status, path+"/status", path)
 }
 
-// writePool writes the status of a pool.
-func (b *loadBalancers) writePool(ctx context.Context, p *cluster.Pool, status v1alpha1.LoadBalancerPoolStatus,
-	now time.Time) error {
+// writePool writes the status of a pool, made from u, and with it the nodes of the addresses.
+func (b *loadBalancers) writePool(ctx context.Context, p *cluster.Pool, u assign.PoolUse,
+	status v1alpha1.LoadBalancerPoolStatus, now time.Time) error {
 	if err := patchStatus(ctx, b.egress.client, p.Owner, p.UID, types.MergePatchType, map[string]any{
 		"addresses": status.Addresses, "inUse": status.InUse, "available": status.Available,
 		"conditions": status.Conditions,
@@ -335,14 +359,13 @@ func (b *loadBalancers) writePool(ctx context.Context, p *cluster.Pool, status v
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.pools[p.Owner] = writtenPool{p, status, now.Add(watchLag)}
-	for _, x := range status.Addresses {
-		namespace, name, _ := strings.Cut(x.Services[0], "/")
-		owner := cluster.Owner{Kind: "Service", Namespace: namespace, Name: name}
-		if c, ok := b.egress.ofPools[owner]; ok && !slices.Equal(c.e.Assigned, c.items) {
+	for i, x := range status.Addresses {
+		owner := u.Addresses[i].Services[0]
+		if c, ok := b.egress.announced[owner]; ok && !slices.Equal(c.e.Assigned, c.items) {
 			b.egress.written[owner] = writtenStatus{c.e.UID, c.e.Assigned, c.items}
 		}
-		i := slices.IndexFunc(p.Status.Addresses, func(y v1alpha1.PoolAddress) bool { return y.Address == x.Address })
-		if i >= 0 && p.Status.Addresses[i].Node != x.Node {
+		j := slices.IndexFunc(p.Status.Addresses, func(y v1alpha1.PoolAddress) bool { return y.Address == x.Address })
+		if j >= 0 && p.Status.Addresses[j].Node != x.Node {
 			b.egress.log.Info("assigned load balancer address", "address", x.Address, "services",
 				strings.Join(x.Services, ","), "node", x.Node)
 		}

@@ -23,7 +23,7 @@ type pendingID struct {
 
 // toWrite returns the IDs to write now.
 func (a idAllocator) toWrite(now time.Time, nodes []*cluster.Node) []*pendingID {
-	known := make([]*cluster.Node, 0, len(nodes))
+	withIDs := make([]*cluster.Node, 0, len(nodes)) // the nodes, with the IDs that were assigned since
 	present := make(map[string]bool, len(nodes))
 	for _, x := range nodes {
 		present[x.Name] = true
@@ -37,18 +37,16 @@ func (a idAllocator) toWrite(now time.Time, nodes []*cluster.Node) []*pendingID 
 				x = &with
 			}
 		}
-		known = append(known, x)
+		withIDs = append(withIDs, x)
 	}
 	maps.DeleteFunc(a, func(name string, _ *pendingID) bool { return !present[name] })
-	ids := assign.NodeIDs(known)
+	ids := assign.NodeIDs(withIDs)
 	var list []*pendingID
-	for i, x := range known {
-		p := a[x.Name]
+	for i, x := range withIDs {
 		if id := ids[x.Name]; id != x.ID {
-			p = &pendingID{node: x.Name, uid: x.UID, seen: nodes[i].ID, id: id}
-			a[x.Name] = p
+			a[x.Name] = &pendingID{node: x.Name, uid: x.UID, seen: nodes[i].ID, id: id}
 		}
-		if p != nil && !p.written {
+		if p := a[x.Name]; p != nil && !p.written {
 			list = append(list, p)
 		}
 	}

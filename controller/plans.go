@@ -40,17 +40,17 @@ func kindOf(c *cluster.Config, n *cluster.Node) nodeKind {
 	return nodeKind{c.ModeOf(n).Name, g.OpenFlow, g.Userspace, g.NodeLocal, g.Redirect}
 }
 
-// update plans again after a change of the Snapshot. It returns the time until it must be called
-// again. Until Pods are read, it keeps the previous problems.
+// update plans again, unless it did so less than planPause ago: then it returns the time until it
+// must be called again. Until Pods are read, it keeps the previous problems.
 func (p *plans) update(s *cluster.Snapshot, took func(time.Duration)) time.Duration {
 	if s.PodsUnread {
 		return 0
 	}
-	begin := time.Now()
-	if wait := planPause - begin.Sub(p.planned); wait > 0 {
+	now := time.Now()
+	if wait := planPause - now.Sub(p.planned); wait > 0 {
 		return wait
 	}
-	p.planned, p.problems = begin, nil
+	p.planned, p.problems = now, nil
 	seen := map[cluster.Problem]bool{}
 	for _, k := range p.representatives(s) {
 		begin := time.Now()
