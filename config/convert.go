@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"sigs.k8s.io/yaml"
 
@@ -73,8 +74,13 @@ func flatten(to map[string]any, prefix string, from map[string]any) {
 	}
 }
 
-// set sets an option to the value of a field.
+// set sets an option to the value of a field. The syntax of configuration files has a meaning for
+// quotes and backslashes, and ends a value at the end of its line.
 func (c *Conversion) set(field, flag, value string) error {
+	value = strings.TrimSpace(value)
+	if strings.ContainsAny(value, "\"'`\\") || strings.ContainsFunc(value, unicode.IsControl) {
+		return fmt.Errorf("%s: %s: %q has a quote, a backslash or a control character", c.file, field, value)
+	}
 	for _, o := range Options() {
 		if o.Flag() != flag {
 			continue

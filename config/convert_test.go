@@ -101,9 +101,10 @@ func TestConvertRefuses(t *testing.T) {
 		"network: {clusterNetwork: 10.1.0.0/16}\n":        "a.yaml: network.clusterNetwork: is not a list",
 		"network: {serviceNetwork: [10.1.0.0/16, 5]}\n":   `a.yaml: network.serviceNetwork[1]: "" is not a subnet`,
 		"network: {clusterNetwork: [{host: 10.1.0.0}]}\n": `a.yaml: network.clusterNetwork[0]: "" is not a subnet`,
-		"kind: Node\n":              "metadata.annotations[k8s.ovn.org/node-primary-ifaddr]: is missing",
-		node("{"):                   "a.yaml: Node edge: metadata.annotations[k8s.ovn.org/node-primary-ifaddr]: ",
-		node(`{"ipv4":"10.0.0.1"}`): `"10.0.0.1" is not an address with the length of its network`,
+		"node: {hostnameOverride: \"a\\nb\"}\n":           `a.yaml: node.hostnameOverride: "a\nb" has a quote, a backslash or a control character`,
+		"kind: Node\n":                                    "metadata.annotations[k8s.ovn.org/node-primary-ifaddr]: is missing",
+		node("{"):                                         "a.yaml: Node edge: metadata.annotations[k8s.ovn.org/node-primary-ifaddr]: ",
+		node(`{"ipv4":"10.0.0.1"}`):                       `"10.0.0.1" is not an address with the length of its network`,
 	} {
 		if _, err := convert(t, "detached", text); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%q: %v, not %q", text, err, words)
@@ -119,14 +120,23 @@ func FuzzConvert(f *testing.F) {
 	f.Add("mtu: 1300\novsInit: {gatewayInterface: eth1}\n")
 	f.Add("network: {serviceNetwork: [255.255.0.0/16]}\n")
 	f.Add("network: {serviceNetwork: ['0.0.0.0/0']}\n")
+	f.Add("node: {hostnameOverride: \"a\\n[b]\"}\n")
+	f.Add("node: {hostnameOverride: '`a'}\n")
 	f.Add("kind: Node\nmetadata: {annotations: {k8s.ovn.org/node-primary-ifaddr: '{}'}}\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := config.NewConversion("detached")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.Add("f", []byte(text)) == nil {
-			_ = c.String()
+		if c.Add("f", []byte(text)) != nil {
+			return
+		}
+		file := filepath.Join(t.TempDir(), "hairpin.conf")
+		if err := os.WriteFile(file, []byte(c.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := config.Load(file); err != nil {
+			t.Errorf("%q: cannot be read: %v\n%s", text, err, c)
 		}
 	})
 }
