@@ -161,7 +161,7 @@ func (a *agent) run(ctx context.Context, client *kubeapi.Client) error {
 	start(func() { vswitch.WatchStarts(ctx, a.inbox.notify, a.config.Process.OVSRunDir, a.log) })
 	start(func() { a.rereadPeriodically(ctx) })
 	a.host.start(ctx, start)
-	a.pods.cni.Forget(a.targets.Bridge.Forget)
+	a.pods.cni.DeleteMegaflowsWith(a.targets.Bridge.Forget)
 	a.pods.start(ctx, a.targets.NB.Sync, start)
 	a.monitor.start(ctx, &a.config.Process, a.targets.NB.Sync, start)
 	a.egress.start(ctx, client, start)

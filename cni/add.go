@@ -48,17 +48,17 @@ func (s *Server) add(ctx context.Context, r request) (*current.Result, *types.Er
 	defer sandbox.Close()
 	a := attachment{
 		pod: cluster.Owner{Kind: "Pod", Namespace: pod.namespace, Name: pod.name}, uid: pod.uid,
-		network: conf.Name, sandbox: r.ContainerID, hostPorts: conf.hostPorts(),
+		network: conf.Name, container: r.ContainerID, hostPorts: conf.hostPorts(),
 		Pair: veth.Pair{Host: veth.NewHostName(), IfName: r.IfName},
 	}
-	release, err := s.lock(ctx, a.pod.String()) // an ADD of an older sandbox of the pod may be under way
+	release, err := s.lock(ctx, a.pod.String()) // an ADD of an older sandbox of the pod may be in progress
 	if err != nil {
 		return nil, errTryLater("another request for "+a.pod.String(), err)
 	}
 	defer release()
 	for _, old := range s.alloc.attachments(s.ovs.View()) {
 		switch {
-		case old.sandbox == a.sandbox && old.IfName != a.IfName:
+		case old.container == a.container && old.IfName != a.IfName:
 			return nil, errInvalidEnv("CNI_IFNAME=%s: %s has %s already, and a pod has one interface", a.IfName, a.pod,
 				old.IfName)
 		case old.key() == a.key() && old.sameAs(&a, facts.Subnets) && old.Inspect(sandbox) == nil:
@@ -166,8 +166,8 @@ func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	if err != nil {
 		return nil, errTryLater("flows of "+a.pod.String(), err)
 	}
-	if err := s.forget(waiting, a.Host, a.toPod(s.node).IPs); err != nil {
-		return nil, errTryLater("datapath flows of an earlier port of "+a.pod.String(), err)
+	if err := s.deleteMegaflows(waiting, a.Host, a.toPod(s.node).IPs); err != nil {
+		return nil, errTryLater("megaflows of an earlier port of "+a.pod.String(), err)
 	}
 	if err := sandbox.Do(func(ns.NetNS) error { return a.Activate() }); err != nil {
 		return nil, errInternal("interface of "+a.pod.String(), err)
@@ -184,7 +184,7 @@ func (s *Server) portError(v ovsdb.View, a *attachment, bridge string) error {
 	if row := interfaceNamed(v, a.Host); row != nil {
 		return a.portError(row, bridge)
 	}
-	return fmt.Errorf("Open vSwitch has no port %s of sandbox %s", a.Host, a.sandbox)
+	return fmt.Errorf("Open vSwitch has no port %s of sandbox %s", a.Host, a.container)
 }
 
 // result returns the result of ADD: https://www.cni.dev/docs/spec/, section 5.

@@ -59,6 +59,7 @@ func (b *allocator) refresh(v ovsdb.View) {
 			continue
 		}
 		a := parseAttachment(row)
+		// The fact stays the same from the reservation to the row, and when a lost row is restored.
 		if !known {
 			old = b.reserved[row.Name]
 		}
@@ -92,10 +93,10 @@ func (b *allocator) markDeleting(host string) {
 
 // isAttached reports whether an attachment has a row or a reservation, and is not being removed.
 func (b *allocator) isAttached(view func() ovsdb.View, host string) bool {
-	has := b.has(view, host)
+	known := b.isKnown(view, host)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return has && !b.deleting[host]
+	return known && !b.deleting[host]
 }
 
 // lostRows lists the attachments that have lost their rows.
@@ -124,7 +125,8 @@ func (b *allocator) addLost(v ovsdb.View, a *attachment) bool {
 	return true
 }
 
-// all iterates over all attachments: lost, with a row, reserved. The caller holds mu.
+// all iterates over all attachments: first those that have lost their row, then those with a row,
+// then the reserved ones. The caller holds mu.
 func (b *allocator) all() iter.Seq[entry] {
 	return func(yield func(entry) bool) {
 		for _, m := range []map[string]entry{b.lost, b.rows, b.reserved} {
@@ -159,11 +161,10 @@ func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 	b.refresh(v)
 	byOwner := make(map[cluster.Owner]*cluster.Pod, len(b.rows)+len(b.reserved))
 	for e := range b.all() {
-		if _, written := b.rows[e.Host]; e.row == nil && written {
-			continue // reserved, and the row is there
-		}
-		if len(e.Addresses) > 0 && !b.deleting[e.Host] {
-			byOwner[e.pod] = e.fact
+		_, hasRow := b.rows[e.Host]
+		superseded := e.row == nil && hasRow // the reservation of a row that exists now
+		if !superseded && len(e.Addresses) > 0 && !b.deleting[e.Host] {
+			byOwner[e.pod] = e.fact // reservations come last
 		}
 	}
 	list := make([]*cluster.Pod, 0, len(byOwner))
@@ -265,9 +266,9 @@ func (b *allocator) isReserved(host string) bool {
 	return ok
 }
 
-// has reports whether a host's end belongs to an attachment. It reads the View after the
-// reservations: a reservation ends when the row is in the View.
-func (b *allocator) has(view func() ovsdb.View, host string) bool {
+// isKnown reports whether an attachment has a reservation or a row. It calls view after it has read
+// the reservations: one that has ended by then has its row in that View.
+func (b *allocator) isKnown(view func() ovsdb.View, host string) bool {
 	if b.isReserved(host) {
 		return true
 	}

@@ -39,8 +39,8 @@ type attachment struct {
 	pod       cluster.Owner
 	uid       string
 	network   string // name of the network configuration
-	sandbox   string // container id
-	row       string // UUID of its Interface row; empty = it has none
+	container string // CNI_CONTAINERID: the runtime's identifier of the sandbox
+	rowUUID   string // of its Interface row; empty = it has none
 	hostPorts string // runtimeConfig.portMappings of its ADD, compact JSON; empty = none
 }
 
@@ -49,7 +49,7 @@ func parseAttachment(row *ovsdb.Interface) attachment {
 	ids := row.ExternalIDs
 	a := attachment{
 		pod: cluster.Owner{Kind: "Pod", Namespace: ids[keyNamespace], Name: ids[keyName]}, uid: ids[keyUID],
-		network: ids[keyNetwork], sandbox: ids[keySandbox], row: string(row.UUID), hostPorts: ids[keyHostPorts],
+		network: ids[keyNetwork], container: ids[keySandbox], rowUUID: string(row.UUID), hostPorts: ids[keyHostPorts],
 		Pair: veth.Pair{Host: row.Name, IfName: ids[keyIfName]},
 	}
 	if mac, err := cluster.ParseMAC(ids[keyMAC]); err == nil && a.pod.Name != "" {
@@ -59,13 +59,13 @@ func parseAttachment(row *ovsdb.Interface) attachment {
 }
 
 // key returns the runtime's identifier of an attachment.
-func (a *attachment) key() string { return attachmentKey(a.sandbox, a.IfName) }
+func (a *attachment) key() string { return attachmentKey(a.container, a.IfName) }
 
-func attachmentKey(sandbox, ifName string) string { return sandbox + "/" + ifName }
+func attachmentKey(container, ifName string) string { return container + "/" + ifName }
 
 // toPod returns the attachment's facts for plan.
 func (a *attachment) toPod(node string) *cluster.Pod {
-	p := &cluster.Pod{Owner: a.pod, UID: a.uid, Node: node, MAC: a.MAC, Port: a.Host, PortRow: a.row}
+	p := &cluster.Pod{Owner: a.pod, UID: a.uid, Node: node, MAC: a.MAC, Port: a.Host, PortRow: a.rowUUID}
 	for _, x := range a.Addresses {
 		p.IPs = append(p.IPs, x.Addr())
 	}
@@ -79,7 +79,7 @@ func (a *attachment) ids() map[string]string {
 	p := a.toPod("")
 	ids := map[string]string{
 		keyIfaceID: p.LogicalPort(), keyIfaceIDVer: p.PortVersion(),
-		keyMAC: a.MAC.String(), keyAddresses: joinPrefixes(a.Addresses), keySandbox: a.sandbox, keyNetwork: a.network,
+		keyMAC: a.MAC.String(), keyAddresses: joinPrefixes(a.Addresses), keySandbox: a.container, keyNetwork: a.network,
 		keyNamespace: a.pod.Namespace, keyName: a.pod.Name, keyUID: a.uid, keyIfName: a.IfName,
 	}
 	if a.hostPorts != "" {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 
 	"hairpin/cni/veth"
 	"hairpin/ovsdb"
@@ -14,15 +13,16 @@ import (
 // Pods' ports are on OVN's bridge, or on claims.ServiceBridge, where the agent writes the flows.
 // OVN reports when a pod on its bridge is reachable; the agent reports it for the other.
 
-// errNotReached is why an attachment on claims.ServiceBridge is not ready.
-var errNotReached = errors.New("the agent does not know yet that its flows are written and OVN's flows lead to it")
+// errNotReported is the error of a pod on claims.ServiceBridge that is not in the map of Reached.
+var errNotReported = errors.New("it is not known yet whether the pod's flows are written, and whether OVN's lead to it")
 
 // ErrUnread is the error for a pod without known labels: its policies are not known either.
 var ErrUnread = errors.New("the agent has not read its Pod and the policies before it from the Kubernetes API")
 
-// Reached reports which pods on claims.ServiceBridge are reachable, by the UUIDs of their ports'
-// Interface rows: their flows are written, and OVN's flows lead to them. Their error is nil; that
-// of another pod, if any, is why it is not reachable. The map must not be changed afterwards.
+// Reached sets what is known of the pods on claims.ServiceBridge, by the UUIDs of their ports'
+// Interface rows. A nil error: the pod is reachable, because its flows are written and OVN's flows
+// lead to it. Another error: why it is not reachable. No entry: not known yet. The map must not be
+// changed afterwards.
 func (s *Server) Reached(rows map[string]error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,24 +33,23 @@ func (s *Server) Reached(rows map[string]error) {
 	s.reachedChanged.Notify()
 }
 
-// notReached returns why it is not known that the pod of a port is reachable, by the port's row;
-// nil if it is reachable.
-func (s *Server) notReached(row string) error {
+// reachError returns nil if the pod with an Interface row is reachable, and otherwise the reason.
+func (s *Server) reachError(row string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if why, known := s.reached[row]; known {
 		return why
 	}
-	return errNotReached
+	return errNotReported
 }
 
 // awaitReached waits until Reached reports a port as reachable, by the row that the port has now.
 func (s *Server) awaitReached(ctx context.Context, port string) error {
 	for {
 		next := s.reachedChanged.Next()
-		why := errNotReached
+		why := errNotReported
 		if row := interfaceNamed(s.ovs.View(), port); row != nil {
-			why = s.notReached(string(row.UUID))
+			why = s.reachError(string(row.UUID))
 		}
 		if why == nil {
 			return nil
@@ -134,8 +133,11 @@ func (s *Server) Move(ctx context.Context) error {
 // WaitOpened waits until ovs-vswitchd has opened all pods' ports: they have OpenFlow port numbers.
 func (s *Server) WaitOpened(ctx context.Context) error {
 	return s.ovs.WaitFor(ctx, func(v ovsdb.View) bool {
-		open := slices.Collect(ovsdb.Rows[ovsdb.Interface](v))
-		return !slices.ContainsFunc(open,
-			func(i *ovsdb.Interface) bool { return veth.IsHostName(i.Name) && i.OFPort == nil })
+		for i := range ovsdb.Rows[ovsdb.Interface](v) {
+			if veth.IsHostName(i.Name) && i.OFPort == nil {
+				return false
+			}
+		}
+		return true
 	})
 }

@@ -75,7 +75,7 @@ func (s *Server) compare(conf netConf, sandbox ns.NetNS, container, key string) 
 		return errDiffers(err)
 	}
 	if facts.Bridge == claims.ServiceBridge {
-		if why := s.notReached(a.row); why != nil {
+		if why := s.reachError(a.rowUUID); why != nil {
 			return errUnknown(fmt.Errorf("%s: %w", a.Host, why))
 		}
 	}
@@ -87,7 +87,7 @@ func errUnknown(err error) *types.Error {
 }
 
 func errDiffers(err error) *types.Error {
-	return types.NewError(errDamaged, "the pod's network is not as it was made", err.Error())
+	return types.NewError(codeDiffers, "the pod's network is not as it was made", err.Error())
 }
 
 // find returns the attachment with a key, and its row; nil if it has none.

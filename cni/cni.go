@@ -22,7 +22,7 @@ import (
 // Socket is the name of the agent's socket in its run directory.
 const Socket = "cni.sock"
 
-// Commands of the agent, after CNI's.
+// Commands of a request. They have the names of CNI's.
 const (
 	cmdAdd    = "ADD"
 	cmdDel    = "DEL"
@@ -66,8 +66,9 @@ func parseConf(text []byte) (netConf, *types.Error) {
 	return c, nil
 }
 
-// errDamaged is the error code of a CHECK that failed; codes from 100 on are the plugin's own.
-const errDamaged uint = 100
+// codeDiffers is the error code of a CHECK that found a difference. Codes from 100 on are the
+// plugin's own.
+const codeDiffers uint = 100
 
 func errInvalidEnv(format string, args ...any) *types.Error {
 	return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf(format, args...), "")

@@ -124,7 +124,9 @@ func lostRows(t *testing.T, engine string) {
 		}
 	}
 	t.Run("port removed", func(t *testing.T) {
-		last := func() string { return sh(t, n, `ovs-vsctl get Bridge br-int 'external_ids:"k8s.ovn.org/last-pod-ips"'`) }
+		last := func() string {
+			return sh(t, n, `ovs-vsctl get Bridge br-int 'external_ids:"k8s.ovn.org/last-pod-ips"'`)
+		}
 		newest := last()
 		everything("ovs-vsctl del-port " + w.bridge() + " HOST")
 		stillReachable(t, n, pods)

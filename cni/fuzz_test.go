@@ -14,7 +14,7 @@ import (
 // FuzzAttachment: for any external_ids of an Interface, the parsed attachment is written and parsed
 // again as it is.
 func FuzzAttachment(f *testing.F) {
-	good := attachment{network: "hairpin", sandbox: "0123", uid: "u",
+	good := attachment{network: "hairpin", container: "0123", uid: "u",
 		Pair: veth.Pair{IfName: "eth0", MAC: cluster.MAC{2, 1, 2, 3, 4, 5}}}
 	good.pod.Namespace, good.pod.Name = "default", "web"
 	good.Addresses = []netip.Prefix{netip.MustParsePrefix("10.244.1.3/24"),

@@ -25,13 +25,13 @@ type health struct {
 }
 
 const (
-	// missingTime is how long the host's end of a pod must be missing before that is a problem: the
-	// runtime removes a pod's namespace before it requests DEL.
-	missingTime = 5 * time.Second
+	// missingDelay is how long the host's end of a pod must be missing before that is a problem:
+	// the runtime removes a pod's namespace before it requests DEL.
+	missingDelay = 5 * time.Second
 	// probePause is the time between attempts to write a database that could not be written.
 	probePause = 2 * time.Second
-	// probeTime limits each attempt.
-	probeTime = time.Second
+	// probeTimeout limits each attempt.
+	probeTimeout = time.Second
 	// sizeOfRow is larger than what an ADD writes, in bytes.
 	sizeOfRow = 4096
 )
@@ -78,13 +78,13 @@ func (s *Server) tryWrite(ctx context.Context) {
 	if s.unwritable() == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	change := func(ops ...ovsdb.Mutation) error {
 		return s.transact(ctx, ovsdb.Mutate("Open_vSwitch", ops...).All())
 	}
-	// The value must differ, because unchanged values are not written. It must be larger than a
-	// pod's row, because less free space does not help.
+	// The value must differ from the last one, because unchanged values are not written. It must be
+	// larger than a pod's row: if it fits on the disk, a row does.
 	value := map[string]string{keyProbe: fmt.Sprint(time.Now().UnixNano()) + strings.Repeat("-", sizeOfRow)}
 	if change(ovsdb.DeleteFrom("external_ids", []string{keyProbe}), ovsdb.InsertInto("external_ids", value)) == nil {
 		_ = change(ovsdb.DeleteFrom("external_ids", []string{keyProbe}))
@@ -114,9 +114,12 @@ func (s *Server) CheckLinks() {
 		case link == nil:
 			missing[a.Host] = now
 		case link.Attrs().Flags&net.FlagUp == 0:
-			err := netlink.LinkSetUp(link)
-			s.log.Warn("cni: set up a pod's interface, which was down", "pod", a.pod.String(), "interface", a.Host,
-				"error", err)
+			log := s.log.With("pod", a.pod.String(), "interface", a.Host)
+			if err := netlink.LinkSetUp(link); err != nil {
+				log.Warn("cni: set up a pod's interface, which is down", "error", err)
+			} else {
+				log.Warn("cni: set up a pod's interface, which was down")
+			}
 		}
 	}
 	s.mu.Lock()
@@ -125,11 +128,11 @@ func (s *Server) CheckLinks() {
 		if since, known := s.health.missing[host]; known {
 			missing[host] = since
 		} else {
-			time.AfterFunc(missingTime, s.changed.Notify)
+			time.AfterFunc(missingDelay, s.changed.Notify) // then Problems lists it
 		}
 	}
 	if len(s.health.missing) > 0 {
-		s.changed.Notify()
+		s.changed.Notify() // Problems may list fewer
 	}
 	s.health.missing = missing
 }
@@ -152,7 +155,7 @@ func (s *Server) Problems() (list []cluster.Problem) {
 		add("none can be added: the database of Open vSwitch cannot be written: %v", err)
 	}
 	for host, since := range s.health.missing {
-		if pod, still := pods[host]; still && time.Since(since) >= missingTime {
+		if pod, still := pods[host]; still && time.Since(since) >= missingDelay {
 			add("%s has no network: its interface %s was deleted; delete the pod", pod, host)
 		}
 	}

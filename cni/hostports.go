@@ -20,7 +20,6 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/ovsdb"
 	"hairpin/retry"
 )
 
@@ -32,8 +31,8 @@ const (
 	// hostPortsDelay is the time from a change of portmap's rules to their check: the runtime calls
 	// portmap some milliseconds after Hairpin's ADD, and some before its DEL.
 	hostPortsDelay = time.Second
-	// hostPortsTime limits one run of portmap.
-	hostPortsTime = 5 * time.Second
+	// portmapTimeout limits one run of portmap.
+	portmapTimeout = 5 * time.Second
 )
 
 // hostPorts returns the port mappings of an ADD; empty if there are none.
@@ -65,14 +64,14 @@ func (s *Server) HostPorts() (list []cluster.HostPort) {
 			if err != nil || m.Protocol == "" || m.HostPort == 0 {
 				continue
 			}
-			p := cluster.HostPort{Pod: a.pod,
-				LoadBalancerPort: cluster.LoadBalancerPort{Protocol: protocol, Port: m.HostPort}}
+			var address netip.Addr
 			if m.HostIP != "" {
-				p.Address, err = netip.ParseAddr(m.HostIP)
+				if address, err = netip.ParseAddr(m.HostIP); err != nil {
+					continue
+				}
 			}
-			if err == nil {
-				list = append(list, p)
-			}
+			list = append(list, cluster.HostPort{Pod: a.pod, Address: address,
+				LoadBalancerPort: cluster.LoadBalancerPort{Protocol: protocol, Port: m.HostPort}})
 		}
 	}
 	return list
@@ -144,15 +143,19 @@ func (s *Server) restoreHostPorts(ctx context.Context, key string) error {
 }
 
 // unmapHostPorts removes the host ports of an attachment that is being removed. The runtime does
-// this before DEL, but not before the ADD of another sandbox of the pod. Also, they may have been
-// restored since.
+// this before DEL, but not before the ADD of another sandbox of the pod. Also, the agent may have
+// restored them since.
 func (s *Server) unmapHostPorts(ctx context.Context, host string) {
-	for row := range ovsdb.Rows[ovsdb.Interface](s.ovs.View()) {
-		if a := parseAttachment(row); a.Host == host && a.hostPorts != "" {
-			if err := a.portmap(ctx, cmdDel); err != nil {
-				s.log.Warn("cni: remove host ports", "pod", a.pod.String(), "error", err)
-			}
-		}
+	row := interfaceNamed(s.ovs.View(), host)
+	if row == nil {
+		return
+	}
+	a := parseAttachment(row)
+	if a.hostPorts == "" {
+		return
+	}
+	if err := a.portmap(ctx, cmdDel); err != nil {
+		s.log.Warn("cni: remove host ports", "pod", a.pod.String(), "error", err)
 	}
 }
 
@@ -176,7 +179,7 @@ func (a *attachment) portmap(ctx context.Context, command string) error {
 	if err != nil {
 		return err
 	}
-	result := a.result(a.sandbox, &netlink.Device{})
+	result := a.result(a.container, &netlink.Device{})
 	conf, err := json.Marshal(map[string]any{
 		"cniVersion": result.CNIVersion, "name": a.network, "type": claims.PortmapPlugin,
 		"backend":       claims.PortmapBackend,
@@ -185,12 +188,13 @@ func (a *attachment) portmap(ctx context.Context, command string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, hostPortsTime)
+	ctx, cancel := context.WithTimeout(ctx, portmapTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Stdin = bytes.NewReader(conf)
-	// portmap does not open this namespace, which the agent may be unable to see.
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+a.sandbox, "CNI_NETNS="+a.sandbox,
+	// portmap needs a CNI_NETNS, and does not open it. The agent may not see the namespace, so this
+	// is the container ID.
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+a.container, "CNI_NETNS="+a.container,
 		"CNI_NETNS_OVERRIDE=1",
 		"CNI_IFNAME="+a.IfName, "CNI_PATH="+filepath.Dir(path))
 	if out, err := cmd.Output(); err != nil {

@@ -122,7 +122,7 @@ func TestArgs(t *testing.T) {
 func TestAttachmentOnItsRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringMatching(`[a-z0-9.-]{1,20}`)
-		a := attachment{uid: word.Draw(t, "uid"), network: word.Draw(t, "network"), sandbox: word.Draw(t, "sandbox"),
+		a := attachment{uid: word.Draw(t, "uid"), network: word.Draw(t, "network"), container: word.Draw(t, "sandbox"),
 			Pair: veth.Pair{IfName: word.Draw(t, "ifName"), Host: veth.NewHostName()}}
 		a.pod.Kind, a.pod.Namespace, a.pod.Name = "Pod", word.Draw(t, "namespace"), word.Draw(t, "name")
 		for i := range rapid.IntRange(1, 2).Draw(t, "families") {

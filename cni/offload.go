@@ -11,7 +11,7 @@ import (
 
 // updateOffloads sets the offloads of existing veth pairs to those of new ones: ovs-vswitchd may
 // have restarted with userspace-tso-enable, or without. A pair keeps its offloads if its sandbox
-// is not found.
+// is not found: that is logged once, and not tried again.
 func (s *Server) updateOffloads(rows []entry, ends map[string]netlink.Link) error {
 	s.mu.Lock()
 	options := s.facts.pairs()
@@ -22,7 +22,7 @@ func (s *Server) updateOffloads(rows []entry, ends map[string]netlink.Link) erro
 	before := s.offloads
 	s.offloads = map[string]veth.Options{}
 	var failed error
-	sandboxes := map[int]string{} // by their id in this namespace
+	var sandboxes map[int]string // their paths, by their id in this namespace; nil: not read yet
 	for i := range rows {
 		a := &rows[i].attachment
 		link := ends[a.Host]
@@ -30,7 +30,7 @@ func (s *Server) updateOffloads(rows []entry, ends map[string]netlink.Link) erro
 			continue
 		}
 		if before[a.Host] != options {
-			if len(sandboxes) == 0 {
+			if sandboxes == nil {
 				var err error
 				if sandboxes, err = veth.Namespaces(); err != nil {
 					return err

@@ -23,8 +23,8 @@ const (
 	// requestTimeout limits how long the plugin waits for the agent's reply; the kubelet's timeout
 	// is longer.
 	requestTimeout = 90 * time.Second
-	// agentTimeout limits how long the agent may be down, as during a restart, before the plugin
-	// returns an error.
+	// agentTimeout limits how long no agent may accept a connection, as during a restart, before
+	// the plugin returns an error.
 	agentTimeout = 10 * time.Second
 	// retryPause is the pause between two attempts to reach the agent.
 	retryPause = 20 * time.Millisecond
@@ -66,8 +66,9 @@ func forward(command string, a *skel.CmdArgs) error {
 }
 
 // callAgent sends a request to the agent, and repeats it if the connection fails. All commands can
-// be repeated, so the kubelet does not notice a restart of the agent. STATUS is sent once, because
-// it is about the present.
+// be repeated, so the kubelet does not notice a restart of the agent. The time of an agent that
+// accepted the request and then ended does not count as time without an agent. STATUS is sent once,
+// because it is about the present.
 func callAgent(runDir string, r request) ([]byte, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -75,9 +76,9 @@ func callAgent(runDir string, r request) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
-	var connected atomic.Bool // since the last failure
+	var connected atomic.Bool // in this attempt
 	client := agentClient(runDir, &connected)
-	for end := time.Now().Add(agentTimeout); ; time.Sleep(retryPause) {
+	for lastAgent := time.Now(); ; time.Sleep(retryPause) {
 		text, err := post(ctx, client, body)
 		if err == nil {
 			return parseReply(text)
@@ -86,9 +87,9 @@ func callAgent(runDir string, r request) ([]byte, error) {
 			return nil, errNotReady(err.Error())
 		}
 		if connected.Swap(false) {
-			end = time.Now().Add(agentTimeout)
+			lastAgent = time.Now()
 		}
-		if ctx.Err() != nil || time.Now().After(end) {
+		if ctx.Err() != nil || time.Since(lastAgent) > agentTimeout {
 			return nil, errTryLater("ask the node's agent", err)
 		}
 	}

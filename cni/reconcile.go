@@ -19,7 +19,7 @@ import (
 func (s *Server) Reconcile(ctx context.Context) error {
 	s.reconciling.Lock()
 	defer s.reconciling.Unlock()
-	// Load these first: a row that comes after the rows are read needs another call.
+	// Load these first: what changes after the rows are read needs another call.
 	wanted, settled := s.reconcilesWanted.Load(), s.ovs.Settled()
 	// Read the rows before the devices: an attachment has a device before it has a row.
 	rows := s.alloc.attachments(s.ovs.View())
@@ -38,7 +38,7 @@ func (s *Server) Reconcile(ctx context.Context) error {
 		}
 	}
 	for host := range ends {
-		if !s.alloc.has(s.ovs.View, host) {
+		if !s.alloc.isKnown(s.ovs.View, host) {
 			// restoreOrDelete reads the record again: a DEL removes the record before the row
 			failed = errors.Join(failed, veth.OnHostEnd(host, s.restoreOrDelete))
 		}
@@ -47,7 +47,7 @@ func (s *Server) Reconcile(ctx context.Context) error {
 	if failed == nil && settled {
 		s.reconcilesDone.Store(wanted)
 	} else {
-		s.reconcilesWanted.Add(1)
+		s.reconcilesWanted.Add(1) // work is left, although this call may not have been wanted
 	}
 	if failed != nil {
 		s.log.Warn("cni: reconcile pod interfaces and rows of Open vSwitch", "error", failed)
@@ -85,8 +85,11 @@ func (s *Server) restoreOrDelete(link netlink.Link) error {
 			host, "alias", record)
 		return nil
 	}
+	if err := netlink.LinkDel(link); err != nil {
+		return err
+	}
 	s.log.Info("cni: removed an interface without an attachment", "interface", host)
-	return netlink.LinkDel(link)
+	return nil
 }
 
 // restoreRows writes the missing rows, if their bridge exists.

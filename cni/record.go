@@ -14,8 +14,8 @@ import (
 )
 
 // An attachment is also recorded on the alias of its link: a disk failure may lose the Open vSwitch
-// database while pods run. The alias exists only while there is, or should be, a row. `ip link`
-// shows it.
+// database while pods run. `ip link` shows it. An attachment that is being removed has no record,
+// so that it is not restored.
 const (
 	linkAlias = "hairpin: "
 	// maxAlias is in bytes (IFALIASZ-1). The rest of a longer record is in alternative names, in
@@ -27,10 +27,11 @@ const (
 	maxPorts = 1024
 )
 
-// record returns the text that is written on the link.
+// record returns the text that is written on the link: the pod, addresses, network, interface, UID
+// and container, separated by spaces, and the port mappings if there are any.
 func (a *attachment) record() string {
 	fields := []string{a.pod.Namespace + "/" + a.pod.Name, joinPrefixes(a.Addresses), a.network, a.IfName, a.uid,
-		a.sandbox}
+		a.container}
 	if a.hostPorts != "" && len(a.hostPorts) <= maxPorts {
 		fields = append(fields, a.hostPorts)
 	}
@@ -41,16 +42,17 @@ func (a *attachment) record() string {
 func parseRecord(host, text string) (attachment, bool) {
 	text, ours := strings.CutPrefix(text, linkAlias)
 	f := strings.Split(text, " ")
-	if !ours || len(f) != 6 && (len(f) != 7 || !strings.HasPrefix(f[6], "[")) {
+	hasPorts := len(f) == 7 && strings.HasPrefix(f[6], "[")
+	if !ours || len(f) != 6 && !hasPorts {
 		return attachment{}, false
 	}
 	namespace, name, _ := strings.Cut(f[0], "/")
 	a := attachment{
 		pod: cluster.Owner{Kind: "Pod", Namespace: namespace, Name: name}, network: f[2], uid: f[4],
-		sandbox: f[5], hostPorts: strings.Join(f[6:], ""),
+		container: f[5], hostPorts: strings.Join(f[6:], ""),
 		Pair: veth.Pair{Host: host, IfName: f[3], Addresses: splitPrefixes(f[1])},
 	}
-	if name == "" || len(a.Addresses) == 0 || a.sandbox == "" {
+	if name == "" || len(a.Addresses) == 0 || a.container == "" {
 		return attachment{}, false
 	}
 	a.MAC = cluster.MACFor(a.Addresses[0].Addr())
@@ -64,20 +66,20 @@ func partPrefix(host string, i int) string { return fmt.Sprintf("%s.%d.", host, 
 // readRecord returns the record on a link; empty if there is none of Hairpin's.
 func readRecord(l netlink.Link) string {
 	attrs := l.Attrs()
-	text, part := attrs.Alias, ""
-	for i := range attrs.AltNames {
-		prefix := partPrefix(attrs.Name, i)
+	encoded := ""
+	for part := range attrs.AltNames {
+		prefix := partPrefix(attrs.Name, part)
 		for _, name := range attrs.AltNames {
 			if code, ok := strings.CutPrefix(name, prefix); ok {
-				part += code
+				encoded += code
 			}
 		}
 	}
-	rest, err := base64.RawURLEncoding.DecodeString(part)
-	if err != nil || !strings.HasPrefix(text, linkAlias) {
+	rest, err := base64.RawURLEncoding.DecodeString(encoded)
+	if err != nil || !strings.HasPrefix(attrs.Alias, linkAlias) {
 		return ""
 	}
-	return text + string(rest)
+	return attrs.Alias + string(rest)
 }
 
 // writeRecord writes the attachment on its link.

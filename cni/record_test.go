@@ -36,7 +36,7 @@ func TestRecordOnItsLink(t *testing.T) {
 			return strings.Repeat("x", rapid.IntRange(0, most-20).Draw(t, "longer")) +
 				rapid.StringMatching(`[a-z0-9.-]{1,20}`).Draw(t, name)
 		}
-		a := attachment{network: word("network", 40), sandbox: word("sandbox", 64),
+		a := attachment{network: word("network", 40), container: word("sandbox", 64),
 			uid:  rapid.SampledFrom([]string{"", "5f6a0de4-0000-4000-8000-1d6b2b1d2f6e"}).Draw(t, "uid"),
 			Pair: veth.Pair{IfName: "eth0", Host: veth.NewHostName()}}
 		a.pod = cluster.Owner{Kind: "Pod", Namespace: word("namespace", 63), Name: word("name", 253)}
@@ -48,7 +48,7 @@ func TestRecordOnItsLink(t *testing.T) {
 		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: a.Host}, PeerName: "peer"}))
 		defer func() { must(t, veth.Unplug(a.Host)) }()
 		older := a
-		older.sandbox = "older"
+		older.container = "older"
 		for _, x := range []*attachment{&older, &a, &a} {
 			must(t, veth.OnHostEnd(a.Host, x.writeRecord))
 		}

@@ -12,15 +12,14 @@ import (
 	"hairpin/ovsdb"
 )
 
-// del removes the attachment of a sandbox. A missing attachment is no error.
-func (s *Server) del(ctx context.Context, r request) *types.Error {
-	key := attachmentKey(r.ContainerID, r.IfName)
+// del removes the attachment with a key. A missing attachment is no error.
+func (s *Server) del(ctx context.Context, r request, key string) *types.Error {
 	for _, a := range s.alloc.attachments(s.ovs.View()) {
 		if a.key() != key {
 			continue
 		}
 		if err := s.remove(ctx, a.Host); err != nil {
-			return errTryLater("remove sandbox "+a.sandbox, err)
+			return errTryLater("remove sandbox "+r.ContainerID, err)
 		}
 	}
 	sandbox, cniErr := openSandbox(r.Netns)
@@ -87,7 +86,7 @@ func (s *Server) collect(ctx context.Context, r request) *types.Error {
 		if valid[a.key()] || a.network != conf.Name || s.alloc.isReserved(a.Host) {
 			continue
 		}
-		s.log.Info("cni: removing an attachment that is no longer valid", "pod", a.pod.String(), "sandbox", a.sandbox)
+		s.log.Info("cni: removing an attachment that is no longer valid", "pod", a.pod.String(), "sandbox", a.container)
 		release, err := s.lock(ctx, a.key())
 		if err == nil {
 			err = s.remove(ctx, a.Host)

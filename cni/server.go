@@ -59,7 +59,8 @@ type Server struct {
 	alloc   *allocator
 	changed signal.Signal
 	observe func(command string, took time.Duration, code uint)
-	forget  func(ctx context.Context, port string, addresses []netip.Addr) error
+	// deleteMegaflows is the argument of DeleteMegaflowsWith.
+	deleteMegaflows func(ctx context.Context, port string, addresses []netip.Addr) error
 
 	reconciling                      sync.Mutex
 	reconcilesWanted, reconcilesDone atomic.Uint64 // Reconcile has work while they differ
@@ -71,7 +72,7 @@ type Server struct {
 	notReady       string                   // why pods cannot be served; empty = they can
 	wasReady       bool                     // notReady was empty once: the desired state of pods is known
 	factsChanged   signal.Broadcast         // notified when SetFacts changes notReady
-	busy           map[string]chan struct{} // attachments and pods that a request works on; closed at its end
+	busy           map[string]chan struct{} // see lock; a channel is closed when its key is free
 	reached        map[string]error         // see Reached
 	reachedChanged signal.Broadcast         // notified when Reached changes anything
 	health         health
@@ -81,9 +82,9 @@ type Server struct {
 func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 	s := &Server{
 		ovs: ovs, node: node, log: log, alloc: newAllocator(node), changed: signal.New(),
-		observe:  func(string, time.Duration, uint) {},
-		forget:   func(context.Context, string, []netip.Addr) error { return nil },
-		notReady: "the cluster is not known yet", busy: map[string]chan struct{}{},
+		observe:         func(string, time.Duration, uint) {},
+		deleteMegaflows: func(context.Context, string, []netip.Addr) error { return nil },
+		notReady:        "the cluster is not known yet", busy: map[string]chan struct{}{},
 	}
 	s.reconcilesWanted.Add(1)
 	return s
@@ -93,10 +94,11 @@ func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 // none. Call it before Listen.
 func (s *Server) Observe(f func(command string, took time.Duration, code uint)) { s.observe = f }
 
-// Forget makes the Server call f with a pod's port and addresses before the pod can send. f must
-// remove Open vSwitch's datapath flows for packets of an earlier port. Call Forget before Listen.
-func (s *Server) Forget(f func(ctx context.Context, port string, addresses []netip.Addr) error) {
-	s.forget = f
+// DeleteMegaflowsWith makes the Server call f with a pod's port and addresses before the pod can
+// send. f must delete the megaflows that an earlier port left in Open vSwitch. Call it before
+// Listen.
+func (s *Server) DeleteMegaflowsWith(f func(ctx context.Context, port string, addresses []netip.Addr) error) {
+	s.deleteMegaflows = f
 }
 
 // SetFacts sets the node's facts, and the reason why it cannot serve pods now (empty: it can).
@@ -189,25 +191,25 @@ func (s *Server) dispatch(ctx context.Context, r request) (*current.Result, *typ
 	case cmdAdd:
 		return s.add(ctx, r)
 	case cmdDel:
-		return nil, s.del(ctx, r)
+		return nil, s.del(ctx, r, key)
 	case cmdCheck:
 		return nil, s.check(ctx, r, key)
 	}
 	return nil, errInvalidEnv("CNI_COMMAND %q is not known", r.Command)
 }
 
-// lock serializes requests for the same sandbox or pod.
-func (s *Server) lock(ctx context.Context, what string) (release func(), err error) {
+// lock serializes requests with the same key: of the same attachment, or for the same pod.
+func (s *Server) lock(ctx context.Context, key string) (release func(), err error) {
 	for {
 		s.mu.Lock()
-		other, taken := s.busy[what]
+		other, taken := s.busy[key]
 		if !taken {
 			done := make(chan struct{})
-			s.busy[what] = done
+			s.busy[key] = done
 			s.mu.Unlock()
 			return func() {
 				s.mu.Lock()
-				delete(s.busy, what)
+				delete(s.busy, key)
 				s.mu.Unlock()
 				close(done)
 			}, nil
@@ -221,43 +223,41 @@ func (s *Server) lock(ctx context.Context, what string) (release func(), err err
 	}
 }
 
-// awaitReady returns the facts when pods can be served, or an error after readyTimeout.
+// awaitReady waits until the agent is ready, for readyTimeout at most. It returns the facts, or why
+// the node cannot serve pods with them.
 func (s *Server) awaitReady(ctx context.Context) (Facts, *types.Error) {
-	end := time.NewTimer(readyTimeout)
-	defer end.Stop()
+	waiting, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
 	for {
 		next := s.factsChanged.Next()
 		s.mu.Lock()
-		facts, ready := s.facts, s.notReady
+		facts, notReady, cniErr := s.facts, s.notReady, s.readyError()
 		s.mu.Unlock()
-		if ready == "" {
-			return facts, s.readyError()
+		if notReady == "" || waiting.Err() != nil {
+			return facts, cniErr
 		}
 		select {
 		case <-next:
-		case <-end.C:
-			return facts, s.readyError()
-		case <-ctx.Done():
-			return facts, s.readyError()
+		case <-waiting.Done():
 		}
 	}
 }
 
 // addError returns why an ADD would fail; nil if it would not.
 func (s *Server) addError() *types.Error {
-	if why := s.readyError(); why != nil {
-		return why
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cniErr := s.readyError(); cniErr != nil {
+		return cniErr
 	}
-	if err := s.unwritable(); err != nil {
+	if err := s.health.unwritable; err != nil {
 		return errNotReady(fmt.Sprintf("the database of Open vSwitch cannot be written: %v", err))
 	}
 	return nil
 }
 
-// readyError returns why the node cannot serve pods now; nil if it can.
+// readyError returns why the node cannot serve pods now; nil if it can. The caller holds mu.
 func (s *Server) readyError() *types.Error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch {
 	case s.notReady != "":
 		return errNotReady(s.notReady)

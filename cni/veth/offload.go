@@ -11,8 +11,8 @@ import (
 	"hairpin/netdev"
 )
 
-// offload sets the offloads of one end of the pair: which work on sent packets the kernel leaves to
-// the switch that reads the host's end.
+// offload sets the offloads of one end of the pair. Checksums and segmentation that are offloaded
+// are left to the switch that reads the host's end.
 func (o Options) offload(name string) error {
 	switch {
 	case !o.Userspace:

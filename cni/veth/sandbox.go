@@ -16,7 +16,8 @@ import (
 )
 
 // UnplugFrom removes the veth pair of an interface of the sandbox, if this package made the pair.
-// It finds the pair without the rows that name the host's end: they may have been removed by hand.
+// The caller need not know the name of the host's end: the row with it may have been removed by
+// hand.
 func UnplugFrom(sandbox ns.NetNS, ifName string) error {
 	var inside netlink.Link
 	err := sandbox.Do(func(ns.NetNS) (err error) {
