@@ -54,7 +54,7 @@ func (sc *Scanner) takeOver(ctx context.Context) (did []string, err error) {
 	// the end of ctx does not interrupt it
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), takeOverTime)
 	defer stop()
-	return f.Return(ctx)
+	return f.GiveBack(ctx)
 }
 
 // removeBlock removes all nft chains of the family netdev: the one that blocks the uplink.

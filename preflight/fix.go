@@ -134,7 +134,7 @@ func returnNetwork(ctx context.Context, m *machine) (did []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, networkTimeout)
 	defer cancel()
 	err = withForeign(ctx, m, func(f *uplink.Foreign) (err error) {
-		if did, err = f.Return(ctx); err != nil {
+		if did, err = f.GiveBack(ctx); err != nil {
 			return err
 		}
 		added, err := hostnet.Advertise(m.Cluster)

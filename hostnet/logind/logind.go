@@ -28,16 +28,16 @@ const (
 // default. Without logind, f is called once, with false, and Watch looks for logind until ctx ends.
 func Watch(ctx context.Context, bus string, log *slog.Logger, f func(ctx context.Context, down bool)) {
 	called := false
-	report := func(ctx context.Context, down bool) {
+	call := func(ctx context.Context, down bool) {
 		called = true
 		f(ctx, down)
 	}
-	for p := (retry.Backoff{}); ctx.Err() == nil; p.Sleep(ctx) {
-		err := watch(ctx, bus, report)
+	for backoff := (retry.Backoff{}); ctx.Err() == nil; backoff.Sleep(ctx) {
+		err := watch(ctx, bus, call)
 		if !called {
-			report(ctx, false)
+			call(ctx, false)
 		}
-		if p.Pause() == 0 && ctx.Err() == nil {
+		if backoff.Pause() == 0 && ctx.Err() == nil { // the first failure
 			log.Info("cannot learn of shutdowns from systemd-logind", "error", err)
 		}
 	}
@@ -59,10 +59,10 @@ func watch(ctx context.Context, bus string, f func(ctx context.Context, down boo
 	login := conn.Object(service, object)
 	lock, err := inhibit(ctx, login)
 	down := false
-	if stored := login.StoreProperty(manager+".PreparingForShutdown", &down); stored != nil {
-		err = stored
+	if failed := login.StoreProperty(manager+".PreparingForShutdown", &down); failed != nil {
+		err = failed
 	} else if down {
-		err = nil // logind gives no lock during a shutdown
+		err = nil // of inhibit: logind gives no lock during a shutdown
 	}
 	for err == nil {
 		f(ctx, down)

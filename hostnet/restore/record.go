@@ -30,7 +30,7 @@ import (
 type Device struct {
 	Boot  string `json:"boot"` // the machine's boot and the network namespace
 	Index int    `json:"index"`
-	MAC   string `json:"mac"` // Open vSwitch sets a tap device down to change it
+	MAC   string `json:"mac"` // Open vSwitch sets a tap device down to change it, so routes are lost then, too
 }
 
 // Record is the machine's own network on a device.
@@ -45,9 +45,10 @@ type Record struct {
 // attributes.
 type Entry struct {
 	Message []byte `json:"message"`
-	// Ends of the lifetimes, in seconds of CLOCK_BOOTTIME; never = none.
+	// When it expires, and when an address is no longer preferred, in seconds of CLOCK_BOOTTIME;
+	// never = not at all.
 	Until     int64 `json:"until,omitempty"`
-	Preferred int64 `json:"preferred,omitempty"` // of an address
+	Preferred int64 `json:"preferred,omitempty"`
 }
 
 // maxEntries limits the routes of a Record. A machine that has more on the gateway bridge runs a
@@ -115,9 +116,9 @@ func (r *Record) SameExceptLifetimes(o *Record) bool {
 }
 
 // SameLifetimes reports whether the ends of lifetimes of two Records with the same addresses and
-// routes differ by at most some seconds.
-func (r *Record) SameLifetimes(o *Record, seconds int64) bool {
-	near := func(a, b int64) bool { return (a == never) == (b == never) && max(a-b, b-a) <= seconds }
+// routes differ by at most a tolerance, in seconds.
+func (r *Record) SameLifetimes(o *Record, tolerance int64) bool {
+	near := func(a, b int64) bool { return (a == never) == (b == never) && max(a-b, b-a) <= tolerance }
 	same := func(a, b Entry) bool { return near(a.Until, b.Until) && near(a.Preferred, b.Preferred) }
 	return slices.EqualFunc(r.Addresses, o.Addresses, same) && slices.EqualFunc(r.Routes, o.Routes, same)
 }
@@ -287,7 +288,7 @@ func address(b []byte, link int, exclude []netip.Prefix) (e Entry, ok bool) {
 		within(exclude, ip) {
 		return e, false
 	}
-	e.lifetimes(bootTime())
+	e.setLifetimes(bootTime())
 	return e, true
 }
 
@@ -399,8 +400,8 @@ func addressFlags(b []byte) uint32 {
 	return flags
 }
 
-// lifetimes records when an address expires.
-func (e *Entry) lifetimes(now int64) {
+// setLifetimes records when an address expires.
+func (e *Entry) setLifetimes(now int64) {
 	end := func(seconds uint32) int64 {
 		if seconds == ^uint32(0) {
 			return never

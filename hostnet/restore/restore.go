@@ -62,7 +62,7 @@ func (r *Record) Restore(l netlink.Link) (did []string, err error) {
 		if e.expired(begin) {
 			continue
 		}
-		e.avoidKernelMetric(name)
+		e.avoidKernelMetric(name) // e is a copy
 		to := parseRoute(e.Message).to
 		try(fmt.Sprintf("ip route add %s dev %s", to, name),
 			c.add(unix.RTM_NEWROUTE, payload(e.routeRequest(r.Index, l.Attrs().Index, begin))))
@@ -70,7 +70,8 @@ func (r *Record) Restore(l netlink.Link) (did []string, err error) {
 	return did, errors.Join(errs...)
 }
 
-// Minimal returns a Record with only addresses and default routes.
+// Minimal returns a Record with only addresses and default routes. Its device and that of its
+// routes have the index 0, which Restore replaces.
 func Minimal(boot string, addresses []netip.Prefix, nextHops []netip.Addr) Record {
 	r := Record{Device: Device{Boot: boot}}
 	for _, p := range addresses {
@@ -230,7 +231,8 @@ func (e *Entry) routeRequest(old, link int, now int64) []byte {
 	return b
 }
 
-// sameAddress and sameRoute report whether two entries differ in their lifetimes only.
+// sameAddress and sameRoute report whether two entries differ in their lifetimes only. They compare
+// requests, which have nothing that the kernel adds itself.
 func sameAddress(a, b Entry) bool {
 	a.Until, a.Preferred, b.Until, b.Preferred = never, never, never, never
 	return bytes.Equal(a.addressRequest(0, 0), b.addressRequest(0, 0))

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"slices"
 
@@ -93,7 +94,7 @@ func viaOf(b []byte) netip.Addr {
 // eachNexthop calls do for each of the next hops of RTA_MULTIPATH.
 func eachNexthop(b []byte, do func(hop []byte)) {
 	for len(b) >= sizeofNexthop {
-		n := int(b[0]) | int(b[1])<<8
+		n := int(binary.NativeEndian.Uint16(b))
 		if n < sizeofNexthop || n > len(b) {
 			return
 		}

@@ -126,7 +126,8 @@ func (m *machine) deleteBridge(ctx context.Context) (string, error) {
 	return "ovs-vsctl del-br " + m.bridge.Name, nil
 }
 
-// commit makes changes and waits until ovs-vswitchd has applied them.
+// commit makes changes and waits until ovs-vswitchd has applied them. Without changes it waits
+// until ovs-vswitchd replies.
 func (m *machine) commit(ctx context.Context, ops ...ovsdb.Op) error {
 	row := ovsdb.First[ovsdb.OpenVSwitch](m.view)
 	if row == nil {

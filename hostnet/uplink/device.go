@@ -131,18 +131,46 @@ func setUp(l netlink.Link) (string, error) {
 
 func (m *machine) userspace() bool { return m.bridge.DatapathType == UserspaceDatapath }
 
-// offloads maps ETHTOOL commands that set a feature to those that get it. The port of a userspace
-// switch without TSO must not have these features: frames must have their checksums, and none may
-// be longer than the MTU.
-func offloads() map[uint32]uint32 {
-	return map[uint32]uint32{
-		unix.ETHTOOL_STXCSUM: unix.ETHTOOL_GTXCSUM,
-		unix.ETHTOOL_SGRO:    unix.ETHTOOL_GGRO,
+// offload is a feature of a device that has ETHTOOL commands of its own.
+type offload struct{ set, get uint32 }
+
+// offloads lists the features that the port of a userspace switch without TSO must not have: frames
+// must have their checksums, and none may be longer than the MTU.
+func offloads() []offload {
+	return []offload{{unix.ETHTOOL_STXCSUM, unix.ETHTOOL_GTXCSUM}, {unix.ETHTOOL_SGRO, unix.ETHTOOL_GGRO}}
+}
+
+// setOffload turns an offload on or off, if the driver supports that.
+func (m *machine) setOffload(o offload, want bool) (did []string) {
+	name, value, text := m.device.Attrs().Name, uint32(0), "off"
+	if want {
+		value, text = 1, "on"
 	}
+	if on, err := netdev.Ethtool(name, o.get, 0); err != nil || (on != 0) == want {
+		return nil
+	}
+	if _, err := netdev.Ethtool(name, o.set, value); err != nil {
+		return nil
+	}
+	if on, err := netdev.Ethtool(name, o.get, 0); err != nil || (on != 0) != want {
+		return nil
+	}
+	return []string{fmt.Sprintf("ethtool -K %s: command %#x %s", name, o.set, text)}
+}
+
+// restoreOffloads turns on the offloads that were on before.
+func (m *machine) restoreOffloads() (did []string) {
+	for _, o := range offloads() {
+		if slices.Contains(m.former.Offloads, o.set) {
+			did = append(did, m.setOffload(o, true)...)
+		}
+	}
+	return did
 }
 
 // prepare prepares the device to be a port. It sets the device up and, on the userspace datapath
-// without TSO, turns off offloads, which modify frames.
+// without TSO, turns off offloads, which modify frames. With TSO they stay; it turns on those that
+// an Open vSwitch without TSO needed off.
 func (m *machine) prepare() (string, error) {
 	name := m.device.Attrs().Name
 	if m.device.Attrs().Flags&unix.IFF_UP == 0 {
@@ -158,16 +186,8 @@ func (m *machine) prepare() (string, error) {
 		return joinSteps(m.restoreOffloads()), nil
 	}
 	var did []string
-	for set, get := range offloads() {
-		on, err := netdev.Ethtool(name, get, 0)
-		if err != nil || on == 0 {
-			continue // the driver does not have the feature
-		}
-		if _, err := netdev.Ethtool(name, set, 0); err == nil {
-			if now, _ := netdev.Ethtool(name, get, 0); now == 0 {
-				did = append(did, fmt.Sprintf("ethtool -K %s: command %#x off", name, set))
-			}
-		}
+	for _, o := range offloads() {
+		did = append(did, m.setOffload(o, false)...)
 	}
 	return joinSteps(did), nil
 }
@@ -175,9 +195,9 @@ func (m *machine) prepare() (string, error) {
 // sctp is the feature of devices that compute SCTP checksums.
 const sctp = "tx-checksum-sctp"
 
-// unsupported returns the features of devices that ovs-vswitchd does not support with TSO. It
-// leaves the checksum of a changed SCTP packet to a device that computes it, without requesting it
-// (4.0.0), and it drops UDP datagrams that a device has merged.
+// unsupported returns the features of devices that ovs-vswitchd does not support with TSO. If a
+// device computes SCTP checksums, ovs-vswitchd (4.0.0) leaves that of a packet it changed to the
+// device, and does not request it. Merged UDP datagrams it drops.
 func unsupported() []string { return []string{sctp, "rx-udp-gro-forwarding", "rx-gro-list"} }
 
 // disableUnsupported turns off the unsupported features, before ovs-vswitchd opens the device and
@@ -226,7 +246,7 @@ func (m *machine) restore() (string, error) {
 	var did []string
 	for _, path := range slices.Sorted(maps.Keys(m.former.Sysctls)) {
 		if !slices.Contains(m.config.Sysctls, path) {
-			continue // not recorded by this Config
+			continue // the row may have been changed by another program
 		}
 		if now, err := netdev.Sysctl(path); err == nil && now != m.former.Sysctls[path] {
 			if err := netdev.SetSysctl(path, m.former.Sysctls[path]); err != nil {
@@ -237,21 +257,6 @@ func (m *machine) restore() (string, error) {
 	}
 	did = append(did, m.restoreOffloads()...)
 	return joinSteps(append(did, m.setFeatures(m.former.Features, true)...)), nil
-}
-
-// restoreOffloads turns on the offloads that were on before.
-func (m *machine) restoreOffloads() (did []string) {
-	name := m.device.Attrs().Name
-	for set, get := range offloads() {
-		if now, err := netdev.Ethtool(name, get, 0); err == nil && now == 0 && slices.Contains(m.former.Offloads, set) {
-			if _, err := netdev.Ethtool(name, set, 1); err == nil {
-				if now, _ := netdev.Ethtool(name, get, 0); now != 0 {
-					did = append(did, fmt.Sprintf("ethtool -K %s: command %#x on", name, set))
-				}
-			}
-		}
-	}
-	return did
 }
 
 // clearPromiscuous removes the flag that Open vSwitch sets on its ports. After a restart, Open
@@ -291,12 +296,11 @@ func (m *machine) readSettings(l netlink.Link) (now settings, err error) {
 	now.Promisc = l.Attrs().RawFlags&unix.IFF_PROMISC != 0
 	off, _ := netdev.Sysctl("net/ipv6/conf/" + name + "/disable_ipv6") // missing without IPv6
 	now.IPv6Off = off == "1"
-	for set, get := range offloads() {
-		if on, err := netdev.Ethtool(name, get, 0); err == nil && on != 0 {
-			now.Offloads = append(now.Offloads, set)
+	for _, o := range offloads() {
+		if on, err := netdev.Ethtool(name, o.get, 0); err == nil && on != 0 {
+			now.Offloads = append(now.Offloads, o.set)
 		}
 	}
-	slices.Sort(now.Offloads)
 	for _, feature := range unsupported() {
 		if on, _ := netdev.Feature(name, feature); on { // false if the device cannot list features
 			now.Features = append(now.Features, feature)

@@ -13,5 +13,5 @@ func AdoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) 
 
 // GiveBackStep exports giveBackStep.
 func GiveBackStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) {
-	return giveBackStep(ctx, db, c, true)
+	return giveBackStep(ctx, db, c, false)
 }

@@ -26,20 +26,21 @@ const (
 	// per second, and then removes the entry.
 	replyTime = 2500 * time.Millisecond
 	pollTime  = 20 * time.Millisecond
-	undoTime  = 10 * time.Second // limits the undo, and the wait for the kernel's IPv6 addresses
+	undoTime  = 10 * time.Second
+	ipv6Time  = 10 * time.Second // limits the wait for the kernel's own IPv6 address of a link
 )
 
 // Foreign is a gateway bridge with a device that another program made.
 type Foreign struct {
 	Bridge, Device string
-	// Refusal is why the bridge's network cannot be returned to the device; nil = it can.
+	// Refusal is why the bridge's network cannot be given back to the device; nil = it can.
 	Refusal error
 	// NetworkManager made it, and makes it again while it has the profiles.
 	NetworkManager bool
 
 	m     machine
-	iface *ovsdb.Interface // the rows of the device's port
-	port  *ovsdb.Port
+	port  *ovsdb.Port // of the device
+	iface *ovsdb.Interface
 	move  move // what moves from the bridge to the device
 }
 
@@ -62,16 +63,16 @@ func FindForeign(db *ovsdb.Client, c Config) (*Foreign, error) {
 	return f, f.findMove()
 }
 
-// findDevice finds the device among the ports. It refuses bridges with configuration that would be
-// lost.
+// findDevice finds the device among the ports. The bridge may have one device, patch ports, and its
+// own port: it refuses a bridge with configuration that would be lost.
 func (f *Foreign) findDevice() {
-	for _, id := range f.m.bridge.Ports {
-		p := ovsdb.Get[ovsdb.Port](f.m.view, id)
+	for _, port := range f.m.bridge.Ports {
+		p := ovsdb.Get[ovsdb.Port](f.m.view, port)
 		if p == nil {
 			continue
 		}
-		for _, id := range p.Interfaces {
-			i := ovsdb.Get[ovsdb.Interface](f.m.view, id)
+		for _, iface := range p.Interfaces {
+			i := ovsdb.Get[ovsdb.Interface](f.m.view, iface)
 			switch {
 			case i == nil || i.Type == "patch":
 			case i.Name == f.Bridge && p.Tag != nil:
@@ -136,7 +137,7 @@ func addMasquerade(l netlink.Link, to []netip.Prefix) ([]netip.Prefix, error) {
 	return to, nil
 }
 
-// Commands returns what Return would do, as commands of ip(8) and ovs-vsctl(8).
+// Commands returns what GiveBack would do, as commands of ip(8) and ovs-vsctl(8).
 func (f *Foreign) Commands() (list []string) {
 	for _, a := range inOrderAdded(f.move.addresses) {
 		list = append(list, fmt.Sprintf("ip address add %s dev %s", prefix(&a), f.Device))
@@ -150,11 +151,11 @@ func (f *Foreign) Commands() (list []string) {
 	return append(list, fmt.Sprintf("ovs-vsctl del-port %s %s", f.Bridge, f.Device), "ovs-vsctl del-br "+f.Bridge)
 }
 
-// Return moves the bridge's network back to the device, and removes the bridge. It returns what it
-// did as commands of ip(8) and ovs-vsctl(8). If a step fails, or a default gateway that replied on
-// the bridge does not reply on the device, Return undoes everything. GiveBack completes an
-// interrupted Return.
-func (f *Foreign) Return(ctx context.Context) (did []string, err error) {
+// GiveBack moves the bridge's network back to the device, and removes the bridge. It returns what
+// it did as commands of ip(8) and ovs-vsctl(8). If a step fails, or a default gateway that replied
+// on the bridge does not reply on the device, GiveBack undoes everything. The function GiveBack
+// completes it after an interruption.
+func (f *Foreign) GiveBack(ctx context.Context) (did []string, err error) {
 	if f.Refusal != nil {
 		return nil, f.Refusal
 	}
@@ -170,9 +171,9 @@ func (f *Foreign) Return(ctx context.Context) (did []string, err error) {
 	if err == nil {
 		err = f.checkGateways(ctx, gateways)
 	}
-	if err == nil {
-		gone, err := repeat(ctx, func() (string, error) { return giveBackStep(ctx, m.db, m.config, true) })
-		return append(did, gone...), err // the network is on the device already
+	if err == nil { // from here on nothing is undone: only the deletion of the bridge is left
+		deleted, err := GiveBack(ctx, m.db, m.config)
+		return append(did, deleted...), err
 	}
 	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
@@ -184,16 +185,18 @@ func (f *Foreign) Return(ctx context.Context) (did []string, err error) {
 	return did, fmt.Errorf("%w; everything was undone", err)
 }
 
-// moveBack moves the network to the device, and releases it. The bridge stays.
+// moveBack moves the network to the device, and releases it. The bridge stays. It is an error if
+// another program reverts that.
 func (f *Foreign) moveBack(ctx context.Context) (did []string, err error) {
-	step := func() (string, error) { return giveBackStep(ctx, f.m.db, f.m.config, false) }
+	step := func() (string, error) { return giveBackStep(ctx, f.m.db, f.m.config, true) }
 	if did, err = repeat(ctx, step); err != nil {
 		return did, err
 	}
-	if again, err := step(); err != nil || again != "" {
-		return did, errors.Join(err, fmt.Errorf("another program reverts it: %q was to be done again", again))
+	again, err := step()
+	if err == nil && again != "" {
+		err = fmt.Errorf("another program reverts it: %q was to be done again", again)
 	}
-	return did, nil
+	return did, err
 }
 
 // markOwn marks the bridge as one that Hairpin may remove, with the settings of its device to
@@ -212,8 +215,10 @@ func (f *Foreign) markOwn(ctx context.Context) (sysctls map[string]string, err e
 	if m.former, err = m.readSettings(m.device); err != nil {
 		return sysctls, err
 	}
+	// The device gets IPv6 as the bridge has it, and the lifetimes of the bridge's addresses.
 	off, _ := netdev.Sysctl("net/ipv6/conf/" + f.Bridge + "/disable_ipv6") // missing without IPv6
-	m.former.IPv6Off, m.former.Promisc, m.former.Addresses, m.former.Sysctls = off == "1", false, nil, nil
+	m.former.IPv6Off, m.former.Promisc = off == "1", false
+	m.former.Addresses, m.former.Sysctls = nil, nil
 	text, err := json.Marshal(m.former)
 	if err != nil {
 		return sysctls, err
@@ -225,8 +230,9 @@ func (f *Foreign) markOwn(ctx context.Context) (sysctls map[string]string, err e
 		map[string]string{KeyUplink: f.Device, keyFormer: string(text)}), true)
 }
 
-// mark changes the bridge's row, and waits until the mirror has it.
-func (f *Foreign) mark(ctx context.Context, change ovsdb.Mutation, own bool) error {
+// mark adds the mark of Hairpin's bridges to the bridge's row, or removes it, and waits until the
+// mirror has the change.
+func (f *Foreign) mark(ctx context.Context, change ovsdb.Mutation, add bool) error {
 	id := f.m.bridge.UUID
 	if _, err := f.m.db.Transact(ctx, ovsdb.Mutate("Bridge", change).Row(id)); err != nil {
 		return fmt.Errorf("bridge %s: external_ids:%s: %w", f.Bridge, KeyUplink, err)
@@ -237,7 +243,7 @@ func (f *Foreign) mark(ctx context.Context, change ovsdb.Mutation, own bool) err
 			return true
 		}
 		_, marked := b.ExternalIDs[KeyUplink]
-		return marked == own
+		return marked == add
 	})
 }
 
@@ -252,8 +258,9 @@ func replyingGateways(ctx context.Context, l netlink.Link, routes []netlink.Rout
 	return list
 }
 
-// replies makes the kernel probe a neighbor, and reports whether it replies. The kernel's entry
-// stays in use meanwhile: no packet waits.
+// replies makes the kernel probe a neighbor, and reports whether it replies: whether its entry is
+// reachable after a probe. One without ARP counts as replying. A known entry stays in use while it
+// is probed: no packet waits.
 func replies(ctx context.Context, l netlink.Link, ip net.IP) bool {
 	n := netlink.Neigh{LinkIndex: l.Attrs().Index, Family: netlink.FAMILY_V4, IP: ip, Flags: netlink.NTF_USE}
 	if ip.To4() == nil {
@@ -286,7 +293,7 @@ func replies(ctx context.Context, l netlink.Link, ip net.IP) bool {
 
 // awaitIPv6 waits until a link has its own IPv6 address, the source of its neighbor solicitations.
 func awaitIPv6(ctx context.Context, l netlink.Link) {
-	for end := time.Now().Add(undoTime); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(pollTime) {
+	for end := time.Now().Add(ipv6Time); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(pollTime) {
 		list, err := netlink.AddrList(l, netlink.FAMILY_V6)
 		if err != nil || !slices.ContainsFunc(list, func(a netlink.Addr) bool {
 			return a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == unix.IFA_F_TENTATIVE
@@ -329,8 +336,10 @@ func (f *Foreign) undo(ctx context.Context, sysctls map[string]string) (did []st
 func (f *Foreign) undoStep(ctx context.Context) (string, error) {
 	m, _, err := readMachine(f.m.db, f.m.config)
 	switch {
-	case err != nil || m.bridge == nil: // markOwn has changed nothing
+	case err != nil:
 		return "", err
+	case m.bridge == nil: // markOwn has failed: there is nothing to undo
+		return "", nil
 	case m.device == nil || m.internal == nil:
 		return "", fmt.Errorf("the machine has no link %s or %s any more", f.Device, f.Bridge)
 	}
@@ -346,7 +355,6 @@ func (f *Foreign) undoStep(ctx context.Context) (string, error) {
 			return sameRoute(&o, &r) && o.Gw.Equal(r.Gw)
 		})
 	})
-	mv.toDevice, mv.lifetimes = true, nil
 	for _, a := range f.move.addresses {
 		if a.Flags&unix.IFA_F_PERMANENT == 0 {
 			mv.lifetimes = append(mv.lifetimes, lifetime{prefix(&a), a.ValidLft, a.PreferedLft})

@@ -39,7 +39,7 @@ func giveBack(t *testing.T, n *lab.Node, patience time.Duration) (did, commands 
 			t.Fatalf("found %v, %v", f, err)
 		}
 		commands = f.Commands()
-		did, err = f.Return(ctx)
+		did, err = f.GiveBack(ctx)
 		return err
 	})
 	return did, commands, err

@@ -22,15 +22,17 @@ type move struct {
 	from, to    netlink.Link
 	addresses   []netlink.Addr
 	routes      []netlink.Route
-	toAddresses []netlink.Addr  // that the link to has
-	toRoutes    []netlink.Route // through the link to
-	toDevice    bool            // from the bridge to the device
-	lifetimes   []lifetime      // of addresses that expire on the device
+	toAddresses []netlink.Addr  // those that `to` has already
+	toRoutes    []netlink.Route // those through `to`
+	lifetimes   []lifetime      // of addresses that expire on `to`
 }
 
 // remaining returns what is still to move from one link to another.
 func (m *machine) remaining(from, to netlink.Link) (v move, err error) {
-	v = move{from: from, to: to, toDevice: to == m.device, lifetimes: m.former.Addresses}
+	v = move{from: from, to: to}
+	if to == m.device {
+		v.lifetimes = m.former.Addresses
+	}
 	if v.addresses, err = addresses(from, m.config.Prefixes); err != nil {
 		return v, err
 	}
@@ -120,7 +122,7 @@ func (v *move) addAddresses() (string, error) {
 		} else if a.Broadcast == nil {
 			b.Broadcast = net.IPv4zero // none
 		}
-		if i := slices.IndexFunc(v.lifetimes, func(l lifetime) bool { return l.Prefix == p }); v.toDevice && i >= 0 {
+		if i := slices.IndexFunc(v.lifetimes, func(l lifetime) bool { return l.Prefix == p }); i >= 0 {
 			b.ValidLft, b.PreferedLft = v.lifetimes[i].Valid, v.lifetimes[i].Preferred
 		}
 		if err := netlink.AddrAdd(v.to, &b); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -150,17 +152,13 @@ func inOrderAdded(list []netlink.Addr) (sorted []netlink.Addr) {
 func (v *move) moveRoutes() (string, error) {
 	var did []string
 	for _, r := range gatewaysLast(v.routes) {
-		exists := func(withGateway bool) bool {
-			return slices.ContainsFunc(v.toRoutes, func(o netlink.Route) bool {
-				return sameRoute(&o, &r) && o.Tos == r.Tos && (!withGateway || o.Gw.Equal(r.Gw))
-			})
-		}
-		if exists(true) {
+		same := func(o netlink.Route) bool { return sameRoute(&o, &r) && o.Tos == r.Tos }
+		if slices.ContainsFunc(v.toRoutes, func(o netlink.Route) bool { return same(o) && o.Gw.Equal(r.Gw) }) {
 			continue
 		}
 		add := netlink.RouteReplace
-		if exists(false) {
-			add = netlink.RouteAppend // another route to that destination has another gateway
+		if slices.ContainsFunc(v.toRoutes, same) {
+			add = netlink.RouteAppend // it has another gateway
 		}
 		if len(did) == 0 {
 			v.copyNeighbors()
@@ -199,13 +197,13 @@ func (v *move) copyNeighbors() {
 
 // gatewaysLast sorts routes with a gateway last: they need the others.
 func gatewaysLast(list []netlink.Route) []netlink.Route {
-	direct := func(r netlink.Route) int {
+	rank := func(r netlink.Route) int {
 		if r.Gw == nil && r.Via == nil {
 			return 0
 		}
 		return 1
 	}
-	return slices.SortedStableFunc(slices.Values(list), func(a, b netlink.Route) int { return direct(a) - direct(b) })
+	return slices.SortedStableFunc(slices.Values(list), func(a, b netlink.Route) int { return rank(a) - rank(b) })
 }
 
 // routeText returns a route as arguments of `ip route`, without its device.

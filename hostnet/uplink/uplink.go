@@ -15,7 +15,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -58,7 +57,7 @@ type settings struct {
 	Addresses []lifetime        `json:"addresses,omitempty"` // only those with a lifetime
 	IPv6Off   bool              `json:"ipv6Off,omitempty"`   // disable_ipv6
 	Promisc   bool              `json:"promisc,omitempty"`   // the flag
-	Offloads  []uint32          `json:"offloads,omitempty"`  // those that were on; see offloads
+	Offloads  []uint32          `json:"offloads,omitempty"`  // those that were on, by the command that sets them
 	Features  []string          `json:"features,omitempty"`  // those of unsupported that were on
 	SCTP      bool              `json:"sctp,omitempty"`      // the feature sctp was on, as earlier releases recorded it
 	Sysctls   map[string]string `json:"sysctls,omitempty"`
@@ -71,7 +70,8 @@ type lifetime struct {
 	Valid, Preferred int
 }
 
-// machine is the state of the machine and Open vSwitch.
+// machine is the state of the machine and Open vSwitch. Its methods are steps, each of which
+// returns what it did; after one that did something, the state must be read again.
 type machine struct {
 	db        *ovsdb.Client
 	config    Config
@@ -123,7 +123,11 @@ func parseSettings(text string) (former settings, err error) {
 
 // defaultSettings returns the settings of most devices.
 func defaultSettings() settings {
-	return settings{Offloads: slices.Sorted(maps.Keys(offloads())), Features: []string{sctp}}
+	s := settings{Features: []string{sctp}}
+	for _, o := range offloads() {
+		s.Offloads = append(s.Offloads, o.set)
+	}
+	return s
 }
 
 // recordDefaults records the settings of most devices, if the former ones cannot be read any more.
@@ -178,11 +182,11 @@ func Adopt(ctx context.Context, db *ovsdb.Client, c Config) (did []string, err e
 // GiveBack takes steps until the machine's network is on the device again and the bridge is
 // deleted.
 func GiveBack(ctx context.Context, db *ovsdb.Client, c Config) (did []string, err error) {
-	return repeat(ctx, func() (string, error) { return giveBackStep(ctx, db, c, true) })
+	return repeat(ctx, func() (string, error) { return giveBackStep(ctx, db, c, false) })
 }
 
 // repeat takes steps until none is left, or one comes a second time: then another program reverts
-// them, and repeat would not end.
+// them, and repeat would not end. That is no error: the next Adopt continues.
 func repeat(ctx context.Context, step func() (string, error)) (did []string, err error) {
 	for ctx.Err() == nil {
 		what, err := step()
@@ -231,12 +235,12 @@ func adoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) 
 	return firstStep(steps)
 }
 
-// giveBackStep takes one step of GiveBack, and returns it; empty if none is left. Without
-// deleteBridge it leaves the bridge, without its port.
-func giveBackStep(ctx context.Context, db *ovsdb.Client, c Config, deleteBridge bool) (string, error) {
+// giveBackStep takes one step of GiveBack, and returns it; empty if none is left. With keepBridge
+// it leaves the bridge, without its port.
+func giveBackStep(ctx context.Context, db *ovsdb.Client, c Config, keepBridge bool) (string, error) {
 	m, _, err := readMachine(db, c)
-	remove := func() (string, error) {
-		if !deleteBridge {
+	deleteBridge := func() (string, error) {
+		if keepBridge {
 			return "", nil
 		}
 		return m.deleteBridge(ctx)
@@ -247,8 +251,9 @@ func giveBackStep(ctx context.Context, db *ovsdb.Client, c Config, deleteBridge 
 	case m.formerErr != nil:
 		return m.recordDefaults(ctx)
 	case m.device == nil || m.internal == nil:
-		return remove()
+		return deleteBridge()
 	}
+	// the bridge may be another program's, by a Foreign.GiveBack that was interrupted
 	if m.config.Prefixes, err = addMasquerade(m.internal, m.config.Prefixes); err != nil {
 		return "", err
 	}
@@ -264,7 +269,7 @@ func giveBackStep(ctx context.Context, db *ovsdb.Client, c Config, deleteBridge 
 		mv.deleteRoutes,
 		func() (string, error) { return m.deletePort(ctx) },
 		m.clearPromiscuous,
-		remove,
+		deleteBridge,
 	}
 	return firstStep(steps)
 }
