@@ -17,7 +17,8 @@ import (
 const handoverTimeout = 10 * time.Second
 
 // onShutdown publishes whether the machine shuts down. If it does, onShutdown returns when the node
-// has no egress or load balancer address any more, or after handoverTimeout.
+// has no egress or load balancer address any more and no open connections to a former one, or after
+// handoverTimeout.
 func (a *agent) onShutdown(ctx context.Context, client *kubeapi.Client, down bool) {
 	var value any // nil removes the annotation
 	if down {

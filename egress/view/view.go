@@ -207,6 +207,8 @@ func (v *View) lostNodes(now time.Time, s *cluster.Snapshot) (map[string]bool, t
 		case v.apiReplies():
 			v.treatAsAlive(n)
 			delete(lost, n)
+		default:
+			again = retry.Sooner(again, retry.Last) // until the API replies
 		}
 	}
 	return lost, again

@@ -138,6 +138,9 @@ func TestEgressAhead(t *testing.T) {
 	s.is(time.Hour, base, first+" c, "+second+" b, "+first+" a>c")
 	s.API = false
 	s.is(aheadFor, base, first+" c, "+second+" b, "+first+" a>c") // no contradiction
+	if s.again == 0 || s.again > time.Second {
+		t.Errorf("whether the API replies is examined again after %v", s.again)
+	}
 	s.API = true
 	// it releases the address, and keeps connections
 	s.is(time.Second, base, first+" a, "+second+" b, "+first+" c>a")
