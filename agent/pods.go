@@ -38,6 +38,8 @@ type podHandler struct {
 	ovnReady  bool      // OVN's flows are in the switch, or ports need not wait for them
 	awaiting  time.Time // when the wait for OVN began
 	waiting   bool      // the last pass failed only for pods' ports that are missing or cannot be opened
+
+	compareErr, moveErr retry.LastError
 }
 
 func newPodHandler(node string, ovs *ovsdb.Client, b *inbox, background late.Worker, log *slog.Logger) *podHandler {
@@ -64,11 +66,8 @@ func (p *podHandler) compare(ctx context.Context) time.Duration {
 		p.comparing = time.Now()
 	}
 	p.background.Do(ctx, p.cni.Reconcile, func(err error) {
-		if err != nil {
-			p.log.Warn("compare pod interfaces with Open vSwitch", "error", err)
-		} else {
-			p.compared = true
-		}
+		p.compareErr.Warn(p.log, "compare pod interfaces with Open vSwitch", err)
+		p.compared = p.compared || err == nil
 	})
 	late := time.Since(p.comparing) > compareLimit
 	p.compared = p.compared || late && p.background.Busy() // it hangs
@@ -109,11 +108,7 @@ func (p *podHandler) move(ctx context.Context) time.Duration {
 	if !p.cni.Misplaced() {
 		return 0
 	}
-	p.background.Do(ctx, p.cni.Move, func(err error) {
-		if err != nil {
-			p.log.Warn("move ports of pods", "error", err)
-		}
-	})
+	p.background.Do(ctx, p.cni.Move, func(err error) { p.moveErr.Warn(p.log, "move ports of pods", err) })
 	return retry.Last / 10
 }
 

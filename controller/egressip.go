@@ -383,18 +383,16 @@ func patchStatus(ctx context.Context, client *kubeapi.Client, owner cluster.Owne
 	return fmt.Errorf("%s: %w", owner, err)
 }
 
-// lastWarning is the last error that was logged. The same one is logged once.
-type lastWarning string
+// lastWarning is the last error of a write.
+type lastWarning struct{ retry.LastError }
 
 // log logs the error of a write, and returns the time until the next try; 0 if there is none.
 func (w *lastWarning) log(ctx context.Context, log *slog.Logger, what string, err error) time.Duration {
-	if err == nil || ctx.Err() != nil {
-		*w = ""
-		return 0
+	if ctx.Err() != nil {
+		err = nil
 	}
-	if text := err.Error(); text != string(*w) {
-		log.Warn(what, "error", text)
-		*w = lastWarning(text)
+	if w.Warn(log, what, err); err == nil {
+		return 0
 	}
 	return retry.Last
 }

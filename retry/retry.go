@@ -1,5 +1,5 @@
-// Package retry decides when to try again what failed (Backoff) and limits the rate of work that is
-// requested again and again (Throttle).
+// Package retry decides when to try again what failed (Backoff), logs its errors once (LastError),
+// and limits the rate of work that is requested again and again (Throttle).
 package retry
 
 import (

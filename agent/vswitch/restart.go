@@ -61,9 +61,10 @@ type Switch struct {
 	scanNow    func()      // starts a scan of the host at once
 
 	state     switchState
-	Restarts  uint64        // without the release at the node's first configuration
-	hostOnly  bool          // the switch was released for the node itself only, without the cluster's state
-	unready   retry.Backoff // of rounds after which the switch is not released yet
+	Restarts  uint64          // without the release at the node's first configuration
+	hostOnly  bool            // the switch was released for the node itself only, without the cluster's state
+	unready   retry.Backoff   // of rounds after which the switch is not released yet
+	network   retry.LastError // of Bootstrap and KeepNetwork
 	nudges    nudges
 	announced announcedMAC
 	remaking  retry.Backoff // backoff of RemakePorts
@@ -287,12 +288,8 @@ func (v *Switch) KeepNetwork(ctx context.Context, g cluster.Gateway) time.Durati
 	return hostFlowsTime / 4
 }
 
-// networkKept logs the result of keepNetwork.
-func (v *Switch) networkKept(err error) {
-	if err != nil {
-		v.log.Warn("keep the node's own network", "error", err)
-	}
-}
+// networkKept logs the result of KeepNetwork or Bootstrap.
+func (v *Switch) networkKept(err error) { v.network.Warn(v.log, "keep the node's own network", err) }
 
 func (v *Switch) keepNetwork(ctx context.Context, g cluster.Gateway) error {
 	if g.Uplink == "" {
@@ -317,20 +314,20 @@ func (v *Switch) Bootstrap(ctx context.Context, f *Facts, missing string) time.D
 	want := gateway.Bootstrap(f.Gateway)
 	v.targets.WantedHost.Store(&want)
 	attempt := v.newRelease(f)
+	var keepErr error
 	v.releasing.Do(ctx, func(ctx context.Context) error {
 		have, err := v.targets.Host.Read(ctx)
 		if err == nil {
 			err = v.targets.Host.Apply(ctx, host.Diff(want, have).Grow())
 		}
 		if err == nil {
-			v.networkKept(v.keepNetwork(ctx, f.Gateway)) // KeepNetwork tries again
+			keepErr = v.keepNetwork(ctx, f.Gateway) // KeepNetwork tries again
 			err = attempt.do(ctx)
 		}
 		return err
 	}, func(err error) {
-		if err != nil {
-			v.log.Warn("restore the node's own network", "error", err)
-		} else if v.recordRelease(attempt) {
+		v.networkKept(errors.Join(err, keepErr))
+		if err == nil && v.recordRelease(attempt) {
 			v.hostOnly = true
 			v.log.Info("Open vSwitch forwards, for the node itself only", "reason", missing)
 		}
