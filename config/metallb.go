@@ -42,6 +42,7 @@ type metalPool struct {
 			ServiceSelectors   []metav1.LabelSelector `json:"serviceSelectors"`
 		} `json:"serviceAllocation"`
 	} `json:"spec"`
+	fields frrk8s.Fields // all fields of spec
 }
 
 // metalAdvertisement is an L2Advertisement or a BGPAdvertisement.
@@ -96,11 +97,11 @@ func (p *MetalLB) addObject(doc []byte) (others []string, err error) {
 	}
 	switch kind {
 	case "IPAddressPool":
-		var x metalPool
+		x := metalPool{fields: o.Spec}
 		err = yaml.Unmarshal(doc, &x)
 		p.pools = append(p.pools, x)
 	case "L2Advertisement":
-		var x metalAdvertisement
+		x := metalAdvertisement{fields: o.Spec}
 		err = yaml.Unmarshal(doc, &x)
 		p.layer2 = append(p.layer2, x)
 	case "BGPAdvertisement":
@@ -200,6 +201,15 @@ func (o *object) note(format string, args ...any) {
 	o.notes = append(o.notes, fmt.Sprintf(format, args...))
 }
 
+// noteOthers notes the fields that are not among the known ones. of follows their names.
+func (o *object) noteOthers(fields frrk8s.Fields, of string, known ...string) {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains(known, name) {
+			o.note("%s%s: not converted", name, of)
+		}
+	}
+}
+
 // selector sets a selector of the spec to the first of those that MetalLB's field has.
 func (o *object) selector(name, metalField string, list []metav1.LabelSelector) {
 	if len(list) > 0 {
@@ -235,6 +245,7 @@ func (p *MetalLB) pool(x *metalPool) (*object, error) {
 	if x.Spec.AvoidBuggyIPs {
 		o.note("avoidBuggyIPs: leave addresses that end in .0 and .255 out of the ranges")
 	}
+	o.noteOthers(x.fields, "", "addresses", "autoAssign", "avoidBuggyIPs", "serviceAllocation")
 	var nodes []metav1.LabelSelector
 	allNodes, announced := false, false
 	for _, a := range p.layer2 {
@@ -251,6 +262,8 @@ func (p *MetalLB) pool(x *metalPool) (*object, error) {
 			o.note("interfaces of L2Advertisement/%s: the link that has the address in its network announces it",
 				a.Metadata.Name)
 		}
+		o.noteOthers(a.fields, " of L2Advertisement/"+a.Metadata.Name, "ipAddressPools", "ipAddressPoolSelectors",
+			"nodeSelectors", "interfaces")
 	}
 	if !announced {
 		o.note("no L2Advertisement announces this pool: MetalLB did not, or by BGP")

@@ -98,15 +98,13 @@ func (p *MetalLB) advertisement(x *metalAdvertisement) (*object, error) {
 			o.note("ipAddressPoolSelectors: they select no IPAddressPool of the files; this selects all")
 		}
 	}
-	for _, field := range slices.Sorted(maps.Keys(x.fields)) {
-		switch field {
-		case "ipAddressPools", "ipAddressPoolSelectors", "nodeSelectors", "peers":
-		case "aggregationLength", "aggregationLengthV6", "communities", "localPref":
+	routes := []string{"aggregationLength", "aggregationLengthV6", "communities", "localPref"}
+	for _, field := range routes {
+		if x.fields[field] != nil {
 			o.note("%s: not generated; set it in another FRRConfiguration", field)
-		default:
-			o.note("%s: not converted", field)
 		}
 	}
+	o.noteOthers(x.fields, "", append(routes, "ipAddressPools", "ipAddressPoolSelectors", "nodeSelectors", "peers")...)
 	return o, nil
 }
 

@@ -22,6 +22,7 @@ items:
   spec:
     addresses: [192.0.2.0/28, 192.0.2.40-192.0.2.49, "2001:db8::/124"]
     autoAssign: false
+    someDay: true
     serviceAllocation: {priority: 50, namespaces: [shop, web], serviceSelectors: [{matchLabels: {exposed: "yes"}}]}
 - apiVersion: metallb.io/v1beta1
   kind: L2Advertisement
@@ -30,6 +31,7 @@ items:
     ipAddressPoolSelectors: [{matchLabels: {zone: a}}]
     nodeSelectors: [{matchLabels: {edge: "yes"}}, {matchLabels: {edge: "too"}}]
     interfaces: [eth1]
+    serviceSelectors: [{matchLabels: {exposed: "yes"}}]
 - {apiVersion: metallb.io/v1beta1, kind: Community, metadata: {name: blackhole}}
 ---
 apiVersion: metallb.io/v1beta1
@@ -49,7 +51,8 @@ func TestMetalLB(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"# nodeSelectors: only the first of 2", "# serviceAllocation.priority:",
-		"# autoAssign is false:", "# interfaces of L2Advertisement/l2:", "# no L2Advertisement announces this pool"} {
+		"# autoAssign is false:", "# interfaces of L2Advertisement/l2:", "# no L2Advertisement announces this pool",
+		"# serviceSelectors of L2Advertisement/l2: not converted\n", "# someDay: not converted\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
