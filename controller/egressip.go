@@ -327,15 +327,25 @@ func (g *egressIPs) write(ctx context.Context, changes []statusChange) time.Dura
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		g.written[c.e.Owner] = writtenStatus{c.e.UID, c.e.Assigned, c.items}
-		if !slices.Equal(c.e.Assigned, c.items) {
+		if last := g.recordStatus(c); !slices.Equal(last, c.items) {
 			g.meters.Count("hairpin_controller_egress_assignments_total")
 			g.log.Info("assigned egress addresses", "object", c.e.Owner.String(),
-				"were", assignmentsText(c.e.Assigned), "are", assignmentsText(c.items))
+				"were", assignmentsText(last), "are", assignmentsText(c.items))
 		}
 		return nil
 	})
 	return g.warned.log(ctx, g.log, "write status of EgressIPs", err)
+}
+
+// recordStatus records a status that was written, and returns the assignment before. A status is
+// written again in each round until the watch shows it.
+func (g *egressIPs) recordStatus(c statusChange) (last []cluster.Assignment) {
+	last = c.e.Assigned
+	if w, again := g.written[c.e.Owner]; again {
+		last = w.items
+	}
+	g.written[c.e.Owner] = writtenStatus{c.e.UID, c.e.Assigned, c.items}
+	return last
 }
 
 func assignmentsText(list []cluster.Assignment) string {

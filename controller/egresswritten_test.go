@@ -33,3 +33,15 @@ func TestAssignmentWatchLate(t *testing.T) {
 		}
 	}
 }
+
+// TestAssignmentWrittenAgain checks that an assignment counts as a change once, although it is
+// written in each round until the watch shows it.
+func TestAssignmentWrittenAgain(t *testing.T) {
+	a := netip.MustParseAddr("172.18.0.33")
+	shown := []cluster.Assignment{{Node: "a", Address: a}}
+	wanted := []cluster.Assignment{{Node: "b", Address: a}}
+	first, second := controller.Rewritten(&cluster.EgressIP{UID: "1", Assigned: shown}, wanted)
+	if !slices.Equal(first, shown) || !slices.Equal(second, wanted) {
+		t.Errorf("it was %v, and then %v", first, second)
+	}
+}

@@ -41,6 +41,14 @@ func (n *IDAllocator) ToWrite(write func(node, uid string, id int) bool, nodes .
 	return out
 }
 
+// Rewritten returns the assignments before each of two writes of the same assignment, while the
+// watch shows e.
+func Rewritten(e *cluster.EgressIP, items []cluster.Assignment) (first, second []cluster.Assignment) {
+	g := egressIPs{written: map[cluster.Owner]writtenStatus{}}
+	c := statusChange{e: e, items: items}
+	return g.recordStatus(c), g.recordStatus(c)
+}
+
 // Assigned returns the assignment that counts for an EgressIP: wrote was written when the watch
 // showed saw, and now it shows shows.
 func Assigned(saw *cluster.EgressIP, wrote []cluster.Assignment, shows *cluster.EgressIP) []cluster.Assignment {
