@@ -176,7 +176,8 @@ func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 }
 
 // reserve reserves one address of each subnet for the attachment. They are in use until unreserve,
-// or as long as the row exists. It avoids the addresses of the reported pods while others are free.
+// or as long as the row exists. It avoids the addresses that the API reports of other pods while
+// others are free.
 func (b *allocator) reserve(v ovsdb.View, a *attachment, subnets []netip.Prefix, reported []*cluster.Pod) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,7 +190,7 @@ func (b *allocator) reserve(v ovsdb.View, a *attachment, subnets []netip.Prefix,
 	}
 	avoided := maps.Clone(used)
 	for _, p := range reported {
-		if p.Node == b.node {
+		if p.Node == b.node && p.Owner != a.pod {
 			for _, ip := range p.IPs {
 				avoided[ip] = true
 			}
