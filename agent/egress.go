@@ -17,6 +17,7 @@ import (
 	"hairpin/kube"
 	"hairpin/kubeapi"
 	"hairpin/report"
+	"hairpin/retry"
 )
 
 // reasonConflict is the reason of Events on EgressIPs, and on Services with an announced address,
@@ -42,6 +43,7 @@ type egressHandler struct {
 	prober       *probe.Prober
 	listener     *wire.Listener
 	neighbors    *wire.Neighbors
+	solicitErr   retry.LastError
 	announced    wire.Announced
 
 	observed *cluster.Snapshot // that observe returned last
@@ -211,8 +213,8 @@ func (e *egressHandler) announce(
 // separated from other nodes. It returns when to call it again.
 func (e *egressHandler) solicit(now time.Time, g cluster.Gateway) time.Duration {
 	list, again := e.view.Solicit(now)
-	if err := wire.Solicit(g, list); err != nil {
-		e.log.Warn("detect conflicts of egress addresses", "error", err)
+	if len(list) > 0 {
+		e.solicitErr.Warn(e.log, "detect conflicts of egress addresses", wire.Solicit(g, list))
 	}
 	return again
 }

@@ -60,14 +60,15 @@ type Switch struct {
 	releasing  late.Worker // the release of a restarted Open vSwitch; it waits for no other call
 	scanNow    func()      // starts a scan of the host at once
 
-	state     switchState
-	Restarts  uint64          // without the release at the node's first configuration
-	hostOnly  bool            // the switch was released for the node itself only, without the cluster's state
-	unready   retry.Backoff   // of rounds after which the switch is not released yet
-	network   retry.LastError // of Bootstrap and KeepNetwork
-	nudges    nudges
-	announced announcedMAC
-	remaking  retry.Backoff // backoff of RemakePorts
+	state       switchState
+	Restarts    uint64          // without the release at the node's first configuration
+	hostOnly    bool            // the switch was released for the node itself only, without the cluster's state
+	unready     retry.Backoff   // of rounds after which the switch is not released yet
+	network     retry.LastError // of Bootstrap and KeepNetwork
+	restoreWait retry.LastError // of setRestoreWait
+	nudges      nudges
+	announced   announcedMAC
+	remaking    retry.Backoff // backoff of RemakePorts
 
 	Version   string
 	versionOf string // the ovs-vswitchd that reported Version
@@ -269,9 +270,7 @@ func (v *Switch) briefly(ctx context.Context, f func(context.Context) error, the
 func (v *Switch) setRestoreWait(ctx context.Context, patience time.Duration) {
 	v.briefly(ctx, func(ctx context.Context) error { return v.targets.Bridge.Keep(ctx, patience) },
 		func(err error) {
-			if err != nil {
-				v.log.Warn("set flow-restore-wait for the next start of Open vSwitch", "error", err)
-			}
+			v.restoreWait.Warn(v.log, "set flow-restore-wait for the next start of Open vSwitch", err)
 		})
 }
 
