@@ -40,7 +40,7 @@ func NewMeters(process string, collect func(Put)) *Meters {
 	m := &Meters{registry: prometheus.NewRegistry(), histograms: map[string]*prometheus.HistogramVec{},
 		counters: map[string]*prometheus.CounterVec{}, values: map[string]value{}, collect: collect}
 	for _, x := range Metrics() {
-		if x.Of != process && x.Of != both {
+		if x.Of != process && x.Of != ofBoth {
 			continue
 		}
 		switch {

@@ -18,7 +18,7 @@ type Metric struct {
 // Kinds of metrics, and the processes that have them.
 const (
 	gauge, counter, histogram   = "gauge", "counter", "histogram"
-	OfAgent, OfController, both = "agent", "controller", "both"
+	OfAgent, OfController, ofBoth = "agent", "controller", "both"
 )
 
 // ClaimsDropped counts the claims of egress addresses that were not checked.
@@ -47,20 +47,20 @@ func eventCounter(name string) bool {
 func commonMetrics() []Metric {
 	return []Metric{
 		{"hairpin_build_info", gauge, []string{"version", "goversion"},
-			"The version and Go version of this build; always 1.", both},
+			"The version and Go version of this build; always 1.", ofBoth},
 		{"hairpin_ready", gauge, nil,
 			"1 if /readyz answers 200: everything was in order once and is being maintained. It does not mean that " +
-				"every packet arrives.", both},
+				"every packet arrives.", ofBoth},
 		{"hairpin_api_reachable", gauge, nil,
 			"1 if the Kubernetes API answered the last call of this process; 0 before the first call. A server " +
 				"error (5xx) for one resource counts as an answer, errors for two do not. Meanwhile the last known " +
-				"state stays in use.", both},
+				"state stays in use.", ofBoth},
 		{"hairpin_problems", gauge, nil,
-			"Problems of objects that this process knows, as `hairpin status` and Events report them.", both},
+			"Problems of objects that this process knows, as `hairpin status` and Events report them.", ofBoth},
 		{"hairpin_plan_duration_seconds", histogram, nil,
-			"Time to compute a node's desired state from facts in memory, without writing it.", both},
+			"Time to compute a node's desired state from facts in memory, without writing it.", ofBoth},
 		{"hairpin_listener_up", gauge, []string{"for", "address"}, "1 if the process listens on a configured address.",
-			both},
+			ofBoth},
 	}
 }
 
@@ -202,7 +202,7 @@ func egressMetrics() []Metric {
 			"Time from when the agent knew that an egress address is this node's until it announced it for the first " +
 				"time. Addresses that the node had at the agent's start do not count.", OfAgent},
 		{"hairpin_egress_unreachable_nodes", gauge, nil,
-			"Nodes that do not answer the probes of this process for egress addresses.", both},
+			"Nodes that do not answer the probes of this process for egress addresses.", ofBoth},
 		{"hairpin_controller_egress_addresses", gauge, []string{"state"},
 			"Addresses of EgressIPs, by state: assigned to a node that answers, or not (unassigned). Only the " +
 				"leader has them.", OfController},

@@ -165,7 +165,7 @@ func TestMetricsDocument(t *testing.T) {
 		"also have the metrics of every Go program (`go_*`, `process_*`). Durations are in seconds. To read the\n" +
 		"values of one node by hand:\n\n```\n" +
 		"kubectl -n hairpin exec POD -c agent -- hairpin probe metrics\n```\n")
-	for _, of := range []struct{ of, title string }{{both, "Agent and controller"}, {OfAgent, "Agent"},
+	for _, of := range []struct{ of, title string }{{ofBoth, "Agent and controller"}, {OfAgent, "Agent"},
 		{OfController, "Controller"}} {
 		fmt.Fprintf(&b, "\n## %s\n\n| metric | kind | labels | meaning |\n|---|---|---|---|\n", of.title)
 		for _, m := range Metrics() {
