@@ -176,8 +176,8 @@ func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 }
 
 // reserve reserves one address of each subnet for the attachment. They are in use until unreserve,
-// or as long as the row exists. It avoids the addresses that the API reports of other pods while
-// others are free.
+// or as long as the row exists. A pod that is reported with an address keeps it, as after a reboot.
+// Those of other reported pods are avoided while others are free.
 func (b *allocator) reserve(v ovsdb.View, a *attachment, subnets []netip.Prefix, reported []*cluster.Pod) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,18 +188,28 @@ func (b *allocator) reserve(v ovsdb.View, a *attachment, subnets []netip.Prefix,
 			used[p.Addr()] = true
 		}
 	}
-	avoided := maps.Clone(used)
+	own, avoided := map[cluster.Family]netip.Addr{}, maps.Clone(used)
 	for _, p := range reported {
-		if p.Node == b.node && p.Owner != a.pod {
-			for _, ip := range p.IPs {
-				avoided[ip] = true
+		if p.Node != b.node {
+			continue
+		}
+		for _, ip := range p.IPs {
+			avoided[ip] = true
+			if p.Owner == a.pod && (p.UID == a.uid || p.UID == "" || a.uid == "") {
+				own[cluster.FamilyOf(ip)] = ip
 			}
 		}
 	}
 	b.loadLast(v)
 	a.Addresses = nil
+	next := maps.Clone(b.last)
 	for _, subnet := range subnets {
-		last := b.last[cluster.FamilyOf(subnet.Addr())]
+		family := cluster.FamilyOf(subnet.Addr())
+		if ip := own[family]; usable(subnet, ip) && !used[ip] {
+			a.Addresses = append(a.Addresses, netip.PrefixFrom(ip, subnet.Bits()))
+			continue
+		}
+		last := b.last[family]
 		ip, err := nextAddress(subnet, last, avoided)
 		if errors.Is(err, errFull) {
 			ip, err = nextAddress(subnet, last, used)
@@ -208,10 +218,9 @@ func (b *allocator) reserve(v ovsdb.View, a *attachment, subnets []netip.Prefix,
 			return fmt.Errorf("Node/%s: spec.podCIDRs: %w", b.node, err)
 		}
 		a.Addresses = append(a.Addresses, netip.PrefixFrom(ip, subnet.Bits()))
+		next[family] = ip
 	}
-	for _, p := range a.Addresses {
-		b.last[cluster.FamilyOf(p.Addr())] = p.Addr()
-	}
+	b.last = next
 	a.MAC = cluster.MACFor(a.Addresses[0].Addr())
 	b.reserved[a.Host] = entry{attachment: *a, fact: a.toPod(b.node)}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"testing"
@@ -159,14 +160,18 @@ func reboot(t *testing.T, engine string) {
 	for _, d := range lab.AllDaemons() {
 		must(t, n.Start(t.Context(), d))
 	}
-	// Services still send to the addresses that the API reports, here the next one of each family.
-	reported := old[2].ips[0].Next()
-	w.manifest("reported.yaml", fmt.Sprintf(`apiVersion: v1
+	// Services still send to the addresses that the API reports.
+	reported := func(pod string, ips ...netip.Addr) {
+		w.manifest(pod+".yaml", fmt.Sprintf(`apiVersion: v1
 kind: Pod
-metadata: {namespace: default, name: before-3}
+metadata: {namespace: default, name: %[1]s, uid: uid-%[1]s}
 spec: {nodeName: node-a}
-status: {podIPs: [{ip: %s}, {ip: "%s"}]}
-`, reported, old[2].ips[1].Next()))
+status: {podIPs: [{ip: %[2]s}, {ip: "%[3]s"}]}
+`, pod, ips[0], ips[1]))
+	}
+	following := []netip.Addr{old[2].ips[0].Next(), old[2].ips[1].Next()}
+	reported("before-1", old[1].ips...)
+	reported("before-3", following...)
 	w.start(n)
 	w.ready(n)
 	consistent(t, n)
@@ -177,12 +182,19 @@ status: {podIPs: [{ip: %s}, {ip: "%s"}]}
 	if slices.ContainsFunc(old, func(s *sandbox) bool { return s.ips[0] == next.ips[0] }) {
 		t.Errorf("the address %s is used again at once", next.ips[0])
 	}
-	if next.ips[0] == reported || next.ips[1] == old[2].ips[1].Next() {
+	if next.ips[0] == following[0] || next.ips[1] == following[1] {
 		t.Errorf("%v has an address that the API reports of another pod", next.ips)
+	}
+	same := w.sandbox(n, "before-1")
+	serve(t, same.path())
+	same.add()
+	same.reachable()
+	if !slices.Equal(same.ips, old[1].ips) {
+		t.Errorf("a pod that the API reports with %v has %v after a reboot", old[1].ips, same.ips)
 	}
 	old[0].del() // late, of the earlier sandbox
 	next.reachable()
-	consistent(t, n, next)
+	consistent(t, n, next, same)
 }
 
 // acceptAndClose takes the agent's place: it accepts so many plugins and ends without a reply, like

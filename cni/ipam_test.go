@@ -24,9 +24,9 @@ func small(t *rapid.T) netip.Prefix {
 	return netip.PrefixFrom(netip.MustParseAddr(a), rapid.IntRange(121, 126).Draw(t, "bits")).Masked()
 }
 
-// usable lists the addresses that pods may have according to the documentation: not the network's,
-// the router's, the management port's, nor IPv4's broadcast.
-func usable(subnet netip.Prefix) []netip.Addr {
+// usableAddresses lists the addresses that pods may have according to the documentation: not the
+// network's, the router's, the management port's, nor IPv4's broadcast.
+func usableAddresses(subnet netip.Prefix) []netip.Addr {
 	var all []netip.Addr
 	for a := subnet.Addr(); subnet.Contains(a); a = a.Next() {
 		all = append(all, a)
@@ -42,7 +42,7 @@ func usable(subnet netip.Prefix) []netip.Addr {
 func TestNextAddress(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		subnet := small(t)
-		all := usable(subnet)
+		all := usableAddresses(subnet)
 		used := map[netip.Addr]bool{}
 		for _, a := range all {
 			used[a] = rapid.IntRange(0, 3).Draw(t, "used") > 0
@@ -74,7 +74,7 @@ func TestNextAddress(t *testing.T) {
 func TestAddressesRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		subnet := small(t)
-		all := usable(subnet)
+		all := usableAddresses(subnet)
 		used := map[netip.Addr]bool{}
 		var last netip.Addr
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {

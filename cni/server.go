@@ -39,7 +39,7 @@ type Facts struct {
 	Userspace bool           // Open vSwitch runs the userspace datapath
 	TSO       bool           // Open vSwitch runs with userspace-tso-enable
 	// Reported are the cluster's pods according to the API. Services send to their addresses, which
-	// after a reboot no pod may have yet. So these are allocated last.
+	// after a reboot no pod may have yet: a pod keeps its own, and gets that of another pod last.
 	Reported []*cluster.Pod
 	// Bridge is the bridge for pods' ports: claims.IntegrationBridge or claims.ServiceBridge;
 	// empty: not known yet.
