@@ -1,5 +1,5 @@
-// Package hairpin holds no code: its tests are the rules of the house (docs/design/overview.md),
-// checked on the sources.
+// Package hairpin holds no code: its tests check the rules of this repository
+// (docs/design/overview.md) on the sources.
 package hairpin
 
 import (
@@ -18,14 +18,14 @@ import (
 	"testing"
 )
 
-const drawing = "docs/design/overview.md"
+const overview = "docs/design/overview.md"
 
-// arrows reads what of ours each room imports from the drawing: lines "room → rooms", each of which
-// points to lines below only. A room includes its sub-packages, but for those that are rooms
-// themselves. Tests may import more: they stand outside of the rooms.
-func arrows(t *testing.T) (rooms []string, to map[string][]string) {
+// arrows reads the documented imports between groups of packages: lines "group → groups", each of
+// which names only groups of later lines. A group includes its sub-packages, except those that are
+// groups themselves. Tests may import more.
+func arrows(t *testing.T) (groups []string, to map[string][]string) {
 	t.Helper()
-	text, err := os.ReadFile(drawing)
+	text, err := os.ReadFile(overview)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,19 +35,19 @@ func arrows(t *testing.T) (rooms []string, to map[string][]string) {
 	for line := range strings.Lines(block) {
 		from, list, _ := strings.Cut(line, "→")
 		from = strings.TrimSpace(from)
-		rooms, to[from] = append(rooms, from), strings.Fields(list)
+		groups, to[from] = append(groups, from), strings.Fields(list)
 	}
-	for i, r := range rooms {
+	for i, r := range groups {
 		for _, x := range to[r] {
-			if !slices.Contains(rooms[i+1:], x) {
-				t.Errorf("%s: the arrow from %s to %s does not point down", drawing, r, x)
+			if !slices.Contains(groups[i+1:], x) {
+				t.Errorf("%s: the arrow from %s to %s does not point down", overview, r, x)
 			}
 		}
 	}
-	return rooms, to
+	return groups, to
 }
 
-// only lists imports that few rooms may have.
+// only lists imports that few groups may have.
 var only = map[string][]string{
 	"k8s.io/client-go": {"kubeapi", "watch", "kube", "inspect", "lab"},
 	"os/exec":          {"apply/ofctl", "apply/knft", "cni", "lab", "image", "cmd/lab"},
@@ -102,9 +102,9 @@ func sources(t *testing.T) (*token.FileSet, []source) {
 	return fset, all
 }
 
-// room returns the room of a folder: of those drawn, the innermost.
-func room(dir string, rooms []string) (inner string) {
-	for _, r := range rooms {
+// group returns the innermost documented group of a directory.
+func group(dir string, groups []string) (inner string) {
+	for _, r := range groups {
 		if in(dir, []string{r}) && len(r) > len(inner) {
 			inner = r
 		}
@@ -112,22 +112,22 @@ func room(dir string, rooms []string) (inner string) {
 	return inner
 }
 
-func in(dir string, rooms []string) bool {
-	return slices.ContainsFunc(rooms, func(r string) bool { return dir == r || strings.HasPrefix(dir, r+"/") })
+func in(dir string, groups []string) bool {
+	return slices.ContainsFunc(groups, func(r string) bool { return dir == r || strings.HasPrefix(dir, r+"/") })
 }
 
-// TestArrows: every import of one room by another is drawn, and every arrow that is drawn is one.
+// TestArrows checks that the documented imports between groups are exactly the real ones.
 func TestArrows(t *testing.T) {
-	rooms, drawn := arrows(t)
+	groups, documented := arrows(t)
 	found := map[string]map[string]bool{}
 	_, all := sources(t)
 	for _, s := range all {
 		if s.test || s.dir == "." {
 			continue
 		}
-		r := room(s.dir, rooms)
+		r := group(s.dir, groups)
 		if r == "" {
-			t.Errorf("%s: no room of the house; draw it in %s", s.path, drawing)
+			t.Errorf("%s: belongs to no group of packages; add it to %s", s.path, overview)
 			continue
 		}
 		if found[r] == nil {
@@ -136,32 +136,32 @@ func TestArrows(t *testing.T) {
 		for _, i := range s.file.Imports {
 			path := strings.Trim(i.Path.Value, `"`)
 			ours, ok := strings.CutPrefix(path, "hairpin/")
-			if to := room(ours, rooms); ok && to != r {
+			if to := group(ours, groups); ok && to != r {
 				found[r][to] = true
-				if !slices.Contains(drawn[r], to) {
-					t.Errorf("%s imports %s: there is no arrow from %s to it in %s", s.path, path, r, drawing)
+				if !slices.Contains(documented[r], to) {
+					t.Errorf("%s imports %s: there is no arrow from %s to it in %s", s.path, path, r, overview)
 				}
 			}
-			for prefix, rooms := range only {
-				if (path == prefix || strings.HasPrefix(path, prefix+"/")) && !in(s.dir, rooms) {
-					t.Errorf("%s imports %s: only %s may", s.path, path, strings.Join(rooms, ", "))
+			for prefix, groups := range only {
+				if (path == prefix || strings.HasPrefix(path, prefix+"/")) && !in(s.dir, groups) {
+					t.Errorf("%s imports %s: only %s may", s.path, path, strings.Join(groups, ", "))
 				}
 			}
 		}
 	}
-	for _, r := range rooms {
+	for _, r := range groups {
 		if found[r] == nil {
-			t.Errorf("%s: there is no room %s", drawing, r)
+			t.Errorf("%s: there is no group %s", overview, r)
 		}
-		for _, to := range drawn[r] {
+		for _, to := range documented[r] {
 			if !found[r][to] {
-				t.Errorf("%s: %s does not import %s", drawing, r, to)
+				t.Errorf("%s: %s does not import %s", overview, r, to)
 			}
 		}
 	}
 }
 
-// impure lists what a pure room does not import, with what is below it, and what it does not call.
+// impure lists what a pure group does not import, with what is below it, and what it does not call.
 // Types and arithmetic of package time are fine, its clock is not.
 var (
 	impure = []string{"os", "net", "syscall", "io/fs", "io/ioutil", "path/filepath", "embed", "log", "math/rand",
@@ -173,14 +173,14 @@ var (
 	}
 )
 
-// impureFor lists what packages of pure rooms have in spite of that, and why.
+// impureFor lists what packages of pure groups have in spite of that, and why.
 var impureFor = map[string]map[string]string{
 	"net/netip": {"": "values and their text; no network"},
 	"os":        {"datapath/datapathtest": "tests read their examples with it"},
 	"testing":   {"datapath/datapathtest": "tests read their examples with it"},
 }
 
-// impurities returns what a file of a pure room has that it may not have.
+// impurities returns what a file of a pure group has that it may not have.
 func impurities(dir string, file *ast.File) (found []string) {
 	for _, i := range file.Imports {
 		path := strings.Trim(i.Path.Value, `"`)
@@ -202,9 +202,9 @@ func impurities(dir string, file *ast.File) (found []string) {
 	return found
 }
 
-// TestPure: the rooms that are drawn as pure have no I/O, no clock and no goroutine of their own.
+// TestPure checks that the groups documented as pure have no I/O, no clock and no goroutines.
 func TestPure(t *testing.T) {
-	text, err := os.ReadFile(drawing)
+	text, err := os.ReadFile(overview)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestPure(t *testing.T) {
 	_, line, _ = strings.Cut(line, ": ")
 	pure := strings.Fields(line)
 	if len(pure) < 5 {
-		t.Fatalf("%s draws as pure: %v", drawing, pure)
+		t.Fatalf("%s draws as pure: %v", overview, pure)
 	}
 	_, all := sources(t)
 	for _, s := range all {
@@ -221,12 +221,12 @@ func TestPure(t *testing.T) {
 			continue
 		}
 		for _, x := range impurities(s.dir, s.file) {
-			t.Errorf("%s %s: %s is pure", s.path, x, room(s.dir, pure))
+			t.Errorf("%s %s: %s is pure", s.path, x, group(s.dir, pure))
 		}
 	}
 }
 
-// TestImpurities: what TestPure finds.
+// TestImpurities checks what TestPure finds.
 func TestImpurities(t *testing.T) {
 	for code, want := range map[string]string{
 		`import "os"`:                                   "imports os",
@@ -250,10 +250,10 @@ func TestImpurities(t *testing.T) {
 	}
 }
 
-// far lists, by room, what its programs must not link: who looks at agents, or explains, changes no
-// system; and client-go's clientset is half as much program again, all of which an agent has in
-// memory.
-var far = map[string][]string{
+// notLinked lists, by group, what its programs must not link. Programs that inspect or explain
+// change no system. client-go's clientset would make the program, and the agent's memory, larger by
+// half.
+var notLinked = map[string][]string{
 	"cmd/hairpin": {"k8s.io/client-go/kubernetes", "k8s.io/client-go/kubernetes/scheme", "k8s.io/client-go/informers",
 		"k8s.io/api/apps/v1"},
 	"inspect": {"hairpin/ovsdb", "github.com/vishvananda/netlink"},
@@ -261,9 +261,9 @@ var far = map[string][]string{
 	"agent":   {"hairpin/ui/page", "hairpin/inspect", "k8s.io/client-go/tools/remotecommand"},
 }
 
-// TestLinks: what a room links, all that it imports imports included.
+// TestLinks checks what a group links, including indirect imports.
 func TestLinks(t *testing.T) {
-	for r, list := range far {
+	for r, list := range notLinked {
 		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+r).Output()
 		if err != nil {
 			t.Fatal(err)
@@ -453,6 +453,33 @@ func TestPageWidths(t *testing.T) {
 			line = strings.TrimRight(line, "\n")
 			if len([]rune(line)) > widestComment && !strings.HasPrefix(strings.TrimSpace(line), "|") {
 				t.Errorf("%s: %d columns: %s", file, len([]rune(line)), line)
+			}
+		}
+	}
+}
+
+// TestScriptWidths: lines of scripts and their comments are not too wide.
+func TestScriptWidths(t *testing.T) {
+	scripts := []string{".ci/run"}
+	for _, pattern := range []string{"image/entry/*", "image/*.sh", "lab/*.sh", "charts/*.sh"} {
+		list, err := filepath.Glob(pattern)
+		if err != nil || len(list) == 0 {
+			t.Fatalf("there is no %s: %v", pattern, err)
+		}
+		scripts = append(scripts, list...)
+	}
+	for _, file := range scripts {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			limit := widestCode
+			if strings.HasPrefix(strings.TrimSpace(line), "#") {
+				limit = widestComment
+			}
+			if columns(line) > limit {
+				t.Errorf("%s:%d: %d columns", file, i+1, columns(line))
 			}
 		}
 	}

@@ -88,7 +88,7 @@ func TestFullDisk(t *testing.T) {
 		ovsContainer(t, n)
 		waits := func() error {
 			if log, err := os.ReadFile(n.LogFile("ovs")); err != nil ||
-				!strings.Contains(string(log), "No space left on device") || !strings.Contains(string(log), "WAITS") {
+				!strings.Contains(string(log), "No space left on device") || !strings.Contains(string(log), "WAITING") {
 				return errors.New("its log does not report a full disk")
 			}
 			return nil

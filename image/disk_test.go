@@ -47,11 +47,11 @@ func TestEntryDatabase(t *testing.T) {
 			`for i in 1 2; do echo $i >e.db; database /disk/e.db $S >/dev/null 2>&1; done; cat e.db.broken.~1~ e.db.broken; ls e.*`,
 			"1\n2\ne.db\ne.db.broken\ne.db.broken.~1~"},
 		{"no schema",
-			`ovsdb-tool create f.db $S; cp f.db /f.db; prepared /disk/f.db /none >/dev/null 2>&1 || cmp f.db /f.db && ls f.*`, "f.db"},
+			`ovsdb-tool create f.db $S; cp f.db /f.db; prepare /disk/f.db /none >/dev/null 2>&1 || cmp f.db /f.db && ls f.*`, "f.db"},
 		{"full, old", `ovsdb-tool create g.db /older; written g.db x; cp g.db /g.db; full
-			prepared /disk/g.db $S >/dev/null 2>&1 || prepared /disk/g.db $S >/dev/null 2>&1 || cmp g.db /g.db; ls g.*; rm fill`, "g.db"},
+			prepare /disk/g.db $S >/dev/null 2>&1 || prepare /disk/g.db $S >/dev/null 2>&1 || cmp g.db /g.db; ls g.*; rm fill`, "g.db"},
 		{"full, new",
-			`full; prepared /disk/h.db $S >/dev/null 2>&1 || ls h.db 2>&1 || rm fill; database /disk/h.db $S; ls h.*`,
+			`full; prepare /disk/h.db $S >/dev/null 2>&1 || ls h.db 2>&1 || rm fill; database /disk/h.db $S; ls h.*`,
 			"ls: cannot access 'h.db': No such file or directory\nh.db"},
 	} {
 		if got := do(c.script); got != c.want {
@@ -60,24 +60,24 @@ func TestEntryDatabase(t *testing.T) {
 	}
 }
 
-// TestEntryRoom checks that a new pod does not replace the old one while the disk is full.
-func TestEntryRoom(t *testing.T) {
+// TestEntryDiskSpace checks that a new pod does not replace the old one while the disk is full.
+func TestEntryDiskSpace(t *testing.T) {
 	_, n := node(t)
 	start(t, n, "one", "ovs")
 	bridge(t, n)
 	sh(t, n,
 		`mkdir /tmp/disk; mount -t tmpfs -o size=300k tmpfs /tmp/disk; cp /etc/openvswitch/conf.db /tmp/disk; head -c 1M /dev/zero >/tmp/disk/fill || true`)
-	if err := n.StartDaemon(t.Context(), "room", "/usr/local/lib/hairpin/room", "/tmp/none.db",
+	if err := n.StartDaemon(t.Context(), "disk-space", "/usr/local/lib/hairpin/disk-space", "/tmp/none.db",
 		"/tmp/disk/conf.db"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "room says that it waits", func() bool {
-		log, err := os.ReadFile(n.LogFile("room"))
-		return err == nil && strings.Contains(string(log), "WAITS for room on the disk of /tmp/disk/conf.db")
+	eventually(t, "disk-space reports that it waits", func() bool {
+		log, err := os.ReadFile(n.LogFile("disk-space"))
+		return err == nil && strings.Contains(string(log), "WAITING for space on the disk of /tmp/disk/conf.db")
 	})
 	sh(t, n, "rm /tmp/disk/fill")
-	t.Logf("it ends %v after there is room",
-		eventually(t, "room ends", func() bool { return n.Pid("room") == 0 }).Round(time.Millisecond))
+	t.Logf("it ends %v after there is space",
+		eventually(t, "disk-space ends", func() bool { return n.Pid("disk-space") == 0 }).Round(time.Millisecond))
 	if got := sh(t, n, "cmp /tmp/disk/conf.db /etc/openvswitch/conf.db; ls -A /tmp/disk"); got != "conf.db" {
 		t.Errorf("it left %q", got)
 	}

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Prints the manifest of the kubectl plugin for krew (https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest/):
+# Prints the manifest of the kubectl plugin for krew
+# (https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest/):
 #
 #   image/krew.sh VERSION URL ARCHIVE…
 #

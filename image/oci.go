@@ -45,9 +45,9 @@ func ovsName(name, ovsTag string) string {
 
 // Entry scripts of each image.
 func ovsScripts() []string {
-	return []string{"connect-database", "daemons.sh", "ovs", "ovs-handover", "room"}
+	return []string{"connect-database", "daemons.sh", "disk-space", "ovs", "ovs-handover"}
 }
-func scripts() []string { return []string{"cleanup", "daemons.sh", "room", "zone"} }
+func scripts() []string { return []string{"cleanup", "daemons.sh", "disk-space", "zone"} }
 
 // nameAnnotation has an image's full name in the index of an archive, for containerd.
 const nameAnnotation = "io.containerd.image.name"

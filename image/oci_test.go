@@ -139,7 +139,7 @@ func TestWriteOCI(t *testing.T) {
 		"-rwxr-xr-x usr/local/bin/hairpin",
 		"-rwxr-xr-x usr/local/lib/hairpin/cni/portmap",
 	}
-	for _, s := range []string{"cleanup", "daemons.sh", "room", "zone"} {
+	for _, s := range []string{"cleanup", "daemons.sh", "disk-space", "zone"} {
 		wantNames = append(wantNames, "-rwxr-xr-x usr/local/lib/hairpin/"+s)
 	}
 	if diff := cmp.Diff(wantNames, names); diff != "" {
@@ -151,8 +151,8 @@ func TestWriteOCI(t *testing.T) {
 	names, _ = contents(t, []byte(blob(ovs.Layers[1])))
 	wantNames = []string{"drwxr-xr-x usr/local/lib/hairpin/",
 		"-rwxr-xr-x usr/local/lib/hairpin/connect-database", "-rwxr-xr-x usr/local/lib/hairpin/daemons.sh",
-		"-rwxr-xr-x usr/local/lib/hairpin/ovs", "-rwxr-xr-x usr/local/lib/hairpin/ovs-handover",
-		"-rwxr-xr-x usr/local/lib/hairpin/room"}
+		"-rwxr-xr-x usr/local/lib/hairpin/disk-space", "-rwxr-xr-x usr/local/lib/hairpin/ovs",
+		"-rwxr-xr-x usr/local/lib/hairpin/ovs-handover"}
 	if diff := cmp.Diff(wantNames, names); diff != "" || ovs.Layers[0].Digest != manifest.Layers[0].Digest {
 		t.Errorf("%s, layers %v", diff, ovs.Layers)
 	}

@@ -3,31 +3,42 @@
 #
 #   image/release.sh VERSION IMAGE [ARCHITECTURE…]
 #
-# VERSION is such as v0.2.0 and has a part in CHANGELOG.md; IMAGE is the images' repository, such as registry.example/net/hairpin.
-# Without architectures, the release is for amd64 and arm64. URL in the environment is where its files will be, for krew.
+# VERSION, such as v0.2.0, has a section in CHANGELOG.md. IMAGE is the images' repository, such as
+# registry.example/net/hairpin. Without architectures, the release is for amd64 and arm64. The
+# environment variable URL is the address at which krew finds the files.
 set -euo pipefail
 version=$1 image=$2
 shift 2
 [ $# -gt 0 ] || set -- amd64 arm64
 fail() { echo "release: $*" >&2; exit 1; }
-[[ $version =~ ^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?$ ]] || fail "VERSION=$version is none such as v0.2.0"
-[ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed: a release is of a commit"
-changes=$(awk -v part="## $version" '/^## / { if (on) exit; on = $0 == part || index($0, part " ") == 1 } on' CHANGELOG.md)
-[ -n "$changes" ] || fail "CHANGELOG.md has no part \"## $version\""
+number='(0|[1-9][0-9]*)'
+[[ $version =~ ^v$number\.$number\.$number(-[0-9A-Za-z.-]+)?$ ]] ||
+	fail "VERSION=$version is not a version such as v0.2.0"
+[ -z "$(git status --porcelain)" ] || fail "commit your changes first: a release is of a commit"
+changes=$(awk -v title="## $version" '
+	/^## / { if (on) exit; on = $0 == title || index($0, title " ") == 1 }
+	on' CHANGELOG.md)
+[ -n "$changes" ] || fail "CHANGELOG.md has no section \"## $version\""
 
 out=dist/hairpin-$version
 rm -rf "$out" && mkdir -p "$out"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 time="@$(git log -1 --format=%ct)" # of the commit, so that the same commit gives the same bytes
-pack() { tar --sort=name --mtime="$time" --owner=0 --group=0 --numeric-owner --format=gnu -C "$1" -c "${@:3}" | gzip -n9 >"$2"; }
+# pack DIRECTORY ARCHIVE FILE… writes an archive that depends only on the files' names and content.
+pack() {
+	tar --sort=name --mtime="$time" --owner=0 --group=0 --numeric-owner --format=gnu -C "$1" -c "${@:3}" |
+		gzip -n9 >"$2"
+}
 
 programs=()
 for arch; do
 	echo "release: programs for linux/$arch"
 	mkdir "$work/$arch"
-	GOARCH=$arch go build -ldflags "-s -w -X hairpin/report.release=$version -X hairpin/report.image=$image:$version" -o "$work/$arch/hairpin" ./cmd/hairpin
-	GOARCH=$arch go build -C image/portmap -o "$work/$arch/portmap" github.com/containernetworking/plugins/plugins/meta/portmap
+	names="-X hairpin/report.release=$version -X hairpin/report.image=$image:$version"
+	GOARCH=$arch go build -ldflags "-s -w $names" -o "$work/$arch/hairpin" ./cmd/hairpin
+	GOARCH=$arch go build -C image/portmap -o "$work/$arch/portmap" \
+		github.com/containernetworking/plugins/plugins/meta/portmap
 	ln -s hairpin "$work/$arch/kubectl-hairpin"
 	pack "$work/$arch" "$out/hairpin-linux-$arch.tar.gz" hairpin kubectl-hairpin
 	mkdir "$work/$arch/krew" # krew accepts no links
@@ -38,16 +49,20 @@ for arch; do
 done
 
 echo "release: images"
-bin/lab image --locked --oci "$out/hairpin-images.tar" --name "$image:$version" "${programs[@]}" | tee "$work/images"
+bin/lab image --locked --oci "$out/hairpin-images.tar" --name "$image:$version" "${programs[@]}" |
+	tee "$work/images"
 ovs=$(sed -n 's/.* has the images .*-ovs:\([^ ]*\)$/\1/p' "$work/images")
-[ -n "$ovs" ] || fail "the tag of Open vSwitch's image is not known"
+[ -n "$ovs" ] || fail "the tag of Open vSwitch's image is unknown"
 
-# The chart names the images of this release, so that its users need no values for that.
+# The chart's values name the images of this release, so that users need not set them.
 cp -r charts/hairpin "$work/hairpin"
-sed -i "0,/^  repository: \"\"$/s||  repository: $image|; 0,/^    tag: \"\"$/s||    tag: \"$ovs\"|" "$work/hairpin/values.yaml"
-grep -qx "  repository: $image" "$work/hairpin/values.yaml" && grep -qx "    tag: \"$ovs\"" "$work/hairpin/values.yaml" || fail "charts/hairpin/values.yaml has other lines than release.sh expects"
-sed -i "s/^version: .*/version: ${version#v}/; s/^appVersion: .*/appVersion: $version/" "$work/hairpin/Chart.yaml"
-# What Artifact Hub shows of it. The annotations are the last part of Chart.yaml.
+values=$work/hairpin/values.yaml
+sed -i "0,/^  repository: \"\"$/s||  repository: $image|; 0,/^    tag: \"\"$/s||    tag: \"$ovs\"|" "$values"
+grep -qx "  repository: $image" "$values" && grep -qx "    tag: \"$ovs\"" "$values" ||
+	fail "charts/hairpin/values.yaml does not have the lines that release.sh expects"
+sed -i "s/^version: .*/version: ${version#v}/; s/^appVersion: .*/appVersion: $version/" \
+	"$work/hairpin/Chart.yaml"
+# What Artifact Hub shows. The annotations are the last section of Chart.yaml.
 platforms=$(printf ', linux/%s' "$@")
 cat >>"$work/hairpin/Chart.yaml" <<END
   artifacthub.io/prerelease: "$([[ $version == *-* ]] && echo true || echo false)"
@@ -57,10 +72,12 @@ cat >>"$work/hairpin/Chart.yaml" <<END
 END
 pack "$work" "$out/hairpin-${version#v}.tgz" hairpin
 bin/helm lint --strict --quiet "$out/hairpin-${version#v}.tgz" --set apiServer.host=api-server.invalid
-bin/helm template hairpin "$out/hairpin-${version#v}.tgz" --include-crds --skip-tests --namespace hairpin --set namespace.create=true \
-	--set apiServer.host=api-server.invalid >"$out/hairpin.yaml"
+bin/helm template hairpin "$out/hairpin-${version#v}.tgz" --include-crds --skip-tests \
+	--namespace hairpin --set namespace.create=true --set apiServer.host=api-server.invalid \
+	>"$out/hairpin.yaml"
 
-image/krew.sh "$version" "${URL:-https://release.invalid/$version}" "$out"/kubectl-hairpin-linux-*.tar.gz >"$out/krew.yaml"
+image/krew.sh "$version" "${URL:-https://release.invalid/$version}" \
+	"$out"/kubectl-hairpin-linux-*.tar.gz >"$out/krew.yaml"
 echo "$changes" >"$out/CHANGELOG.md"
 (cd "$out" && sha256sum -- * >SHA256SUMS)
 echo "release: $out"

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Boots the arm64 container images in qemu, under Debian's arm64 kernel, as the machine that would run them: Open vSwitch, OVN and the agent
-# start as in their containers, a pod is connected by the CNI plugin, and its Service is reached from the host, from a pod and from outside.
+# Boots the arm64 container images in qemu, under Debian's arm64 kernel: Open vSwitch, OVN and the
+# agent start as in their containers, the CNI plugin connects two pods, and a Service is reached
+# from the host, from a pod and from outside.
 #
 #   lab/arm64.sh ARCHIVE      on this machine: `make test-arm64`
 #   lab/arm64.sh inside       in qemu
@@ -11,12 +12,15 @@ if [ "$1" != inside ]; then
 	root=$(mktemp -d -p /var/cache/hairpin arm64.XXXXXX)
 	trap 'rm -rf "$root"' EXIT
 	chmod 755 "$root"
-	# Of each image in turn: configuration, packages, own layer. One root has both images: they share the packages.
+	# The blobs of each image are its configuration, the layer with packages, which both share, and
+	# its own layer. One root file system gets all.
 	mapfile -t blobs < <(tar -xOf "$1" manifest.json | grep -o 'blobs/sha256/[0-9a-f]*')
-	[ ${#blobs[@]} = 6 ] || fail "$1 has not two images of two layers each"
-	for layer in "${blobs[1]}" "${blobs[2]}" "${blobs[5]}"; do tar -xOf "$1" "$layer" | tar -x --numeric-owner -C "$root"; done
+	[ ${#blobs[@]} = 6 ] || fail "$1 does not have two images with two layers each"
+	for layer in "${blobs[1]}" "${blobs[2]}" "${blobs[5]}"; do
+		tar -xOf "$1" "$layer" | tar -x --numeric-owner -C "$root"
+	done
 	cp "$0" "$root/arm64.sh"
-	# No exec: the trap is to run.
+	# Without exec, so that the trap runs.
 	lab/kernel.sh -t 1500 -a arm64 -r "$root" /arm64.sh inside
 	exit
 fi
@@ -24,7 +28,7 @@ fi
 say() { echo "$(cut -d' ' -f1 /proc/uptime) s: $*"; }
 logs() { for log in /tmp/*.log; do echo "== $log"; tail -n 20 "$log"; done; }
 trap '[ $? = 0 ] || logs' EXIT
-# until SECONDS COMMAND… waits until a command succeeds.
+# until_ok SECONDS COMMAND… waits until a command succeeds.
 until_ok() {
 	local end=$(($(date +%s) + $1))
 	shift
@@ -33,12 +37,15 @@ until_ok() {
 		sleep 1
 	done
 }
-# container NAME COMMAND… runs a command as a container runtime does, the first process of a process namespace.
-container() { unshare --pid --fork --kill-child --mount --mount-proc "${@:2}" >"/tmp/$1.log" 2>&1 & }
+# container NAME COMMAND… runs a command as a container runtime does, as the first process of a PID
+# namespace.
+container() {
+	unshare --pid --fork --kill-child --mount --mount-proc "${@:2}" >"/tmp/$1.log" 2>&1 &
+}
 
 say "$(uname -m), $(. /etc/os-release && echo "$PRETTY_NAME"), $(hairpin version)"
 [ "$(uname -m)" = aarch64 ]
-# The machine's network: eth0, and a client outside that is also its gateway.
+# The machine's network: eth0, and an external client, which is also the default gateway.
 hostname node-a
 mkdir -p /run/netns /manifests /opt/cni/bin /etc/cni/net.d
 ip netns add outside
@@ -70,7 +77,8 @@ container zone /usr/local/lib/hairpin/zone
 hairpin node --manifests=/manifests --node=node-a >/tmp/agent.log 2>&1 &
 hairpin install >/tmp/install.log 2>&1
 until_ok 600 hairpin status --timeout=30s
-say "the agent is well: $(ovs-vsctl --version | sed -n 1p), $(ovn-controller --version | sed -n 1p), datapath type $(ovs-vsctl get Bridge br-ex datapath_type)"
+say "the node is healthy: $(ovs-vsctl --version | sed -n 1p), $(ovn-controller --version | sed -n 1p)," \
+	"datapath type $(ovs-vsctl get Bridge br-ex datapath_type)"
 
 # Two pods: a server and a client.
 pod() {
@@ -78,7 +86,8 @@ pod() {
 	ip -n "$1" link set lo up
 	printf '{"cniVersion":"1.1.0","name":"hairpin","type":"hairpin"}' |
 		CNI_COMMAND=ADD CNI_CONTAINERID="$1" CNI_IFNAME=eth0 CNI_PATH=/opt/cni/bin CNI_NETNS="/run/netns/$1" \
-			CNI_ARGS="IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=$1;K8S_POD_INFRA_CONTAINER_ID=$1;K8S_POD_UID=$1" /opt/cni/bin/hairpin >/tmp/cni
+			CNI_ARGS="K8S_POD_NAMESPACE=default;K8S_POD_NAME=$1;K8S_POD_INFRA_CONTAINER_ID=$1;K8S_POD_UID=$1" \
+			/opt/cni/bin/hairpin >/tmp/cni
 	ip -n "$1" -4 -o address show dev eth0 | awk '{ sub("/.*", "", $4); print $4 }'
 }
 server=$(pod server)
@@ -94,20 +103,23 @@ addressType: IPv4
 ports: [{name: http, protocol: TCP, port: 8080}]
 endpoints: [{addresses: [$server], nodeName: node-a, conditions: {ready: true}}]
 YAML
-# reached FROM ADDRESS PORT SOURCE asks from a network namespace (host: the machine's own) and compares which client the server saw.
+# reached FROM ADDRESS PORT SOURCE sends a request from a network namespace (host: the machine's
+# own), and checks the source address that the server saw.
 reached() {
 	local enter=(ip netns exec "$1")
 	[ "$1" != host ] || enter=()
 	: >/tmp/server.log
 	# shellcheck disable=SC2016 # the variables of the inner shell
-	until_ok 120 "${enter[@]}" timeout 10 bash -c 'exec 3<>/dev/tcp/$0/$1; printf "GET /hello HTTP/1.0\r\n\r\n" >&3; grep -q "hello from arm64" <&3' "$2" "$3"
+	until_ok 120 "${enter[@]}" timeout 10 bash -c 'exec 3<>/dev/tcp/$0/$1
+		printf "GET /hello HTTP/1.0\r\n\r\n" >&3
+		grep -q "hello from arm64" <&3' "$2" "$3"
 	seen=$(awk '/GET .hello/ { source = $1 } END { print source }' /tmp/server.log)
 	say "$1 → $2:$3: answered by the server, which saw $seen"
 	[ "$seen" = "$4" ] || fail "it should have seen $4"
 }
-join=100.64.0.2 # of the gateway router, by which the host and clients outside come in
+join=100.64.0.2 # of the gateway router, through which packets of the host and of external clients pass
 reached host 10.96.0.80 80 $join
 reached client 10.96.0.80 80 "$client"
 reached outside 172.18.0.3 30080 $join
-until_ok 120 hairpin diff # it does not wait for a slow nft, and says so
+until_ok 120 hairpin diff # it fails if nft is slow, as here
 say "$(cat /tmp/last)"

@@ -1,10 +1,11 @@
 #!/bin/bash
-# Writes docs/start/first-hour.md from a run of its commands on a new cluster without a network plugin, which it removes at the end:
+# Writes docs/start/first-hour.md from a run of its commands on a new cluster without a network
+# plugin, which it removes at the end:
 #
 #   lab/first-hour.sh RELEASE
 #
-# RELEASE is a folder that `make release` wrote with IMAGE=hairpin. After a failure the cluster stays for inspection; the next run
-# replaces it.
+# RELEASE is a directory that `make release` wrote with IMAGE=hairpin. After a failure the cluster
+# stays for inspection; the next run replaces it.
 set -euo pipefail
 release=$1
 root=$PWD
@@ -24,8 +25,14 @@ close() { [ -z "$block" ] || printf '```\n\n' >>"$page"; block=; }
 text() { close; { cat; echo; } >>"$page"; }
 # file NAME writes a file from the standard input and shows it.
 # shellcheck disable=SC2016
-file() { close; cat >"$work/$1"; { printf '```yaml\n# %s\n' "$1"; cat "$work/$1"; printf '```\n\n'; } >>"$page"; }
-# run STATUS COMMAND [SED-SCRIPT] shows a command that must end with a status, and of its output what sed leaves.
+file() {
+	close
+	cat >"$work/$1"
+	{ printf '```yaml\n# %s\n' "$1"; cat "$work/$1"; printf '```\n\n'; } >>"$page"
+}
+# run STATUS COMMAND [SED-SCRIPT] shows a command, which must end with that status, and its output
+# as
+# sed prints it.
 run() {
 	echo "first-hour: $2" >&2
 	open
@@ -42,7 +49,7 @@ first='1,8!d; 8s/.*/…/' # lines of Helm
 
 bin/lab cluster up --bare --release "$release"
 bin/lab cluster import dist/hairpin-next-image.tar
-kubectl apply -f lab/cluster/manifests/dns.yaml >"$work/out" # clusters have one before they have a network
+kubectl apply -f lab/cluster/manifests/dns.yaml >"$work/out" # other clusters have DNS already
 chart=$(cd "$release" && ls hairpin-[0-9]*.tgz)
 server=$(kubectl get node node-a -o 'jsonpath={.status.addresses[0].address}')
 
@@ -202,7 +209,8 @@ show "kubectl hairpin status --wait"
 kubectl delete pod traffic >"$work/out"
 wait "$logs" || true # the pod is gone
 text <<MD
-The client opened $(count opened) connections, of which $(count failed) failed. Of its $(count long) open connections, $(count broken) broke.
+The client opened $(count opened) connections, of which $(count failed) failed.
+Of its $(count long) open connections, $(count broken) broke.
 
 ## Uninstall
 

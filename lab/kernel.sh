@@ -1,11 +1,13 @@
 #!/bin/bash
-# Runs a command under Debian's own kernel, with the real openvswitch module: in qemu, on a copy-on-write view of this machine.
+# Runs a command under Debian's own kernel, with the real module openvswitch: in qemu, with this
+# machine's files, of which changes are discarded.
 #
 #   lab/kernel.sh [-t SECONDS] [-a ARCHITECTURE -r DIRECTORY] COMMAND [ARGUMENT…]
 #
-# With -a and -r it is the kernel of another architecture, on a view of a directory instead: a root file system for it.
-# KERNEL=6.12 takes another of Debian's kernels: the one that the package linux-image-6.12-ARCHITECTURE stands for.
-# The exit code is the command's; 124 when it took too long. There is no KVM in it: everything is some 15 times slower.
+# With -a and -r, it is the kernel of another architecture, and the files are those of a directory,
+# a root file system for that architecture. KERNEL=6.12 selects another of Debian's kernels: that of
+# the package linux-image-6.12-ARCHITECTURE. The exit code is that of the command, or 124 after a
+# timeout. Without KVM, everything takes some 15 times as long.
 set -euo pipefail
 native=$(dpkg --print-architecture)
 limit=3000 arch=$native root=/
@@ -13,17 +15,22 @@ while getopts t:a:r: option; do
 	case $option in t) limit=$OPTARG ;; a) arch=$OPTARG ;; r) root=$OPTARG ;; *) exit 2 ;; esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { echo "usage: lab/kernel.sh [-t SECONDS] [-a ARCHITECTURE -r DIRECTORY] COMMAND [ARGUMENT…]" >&2; exit 2; }
+if [ $# = 0 ]; then
+	echo "usage: lab/kernel.sh [-t SECONDS] [-a ARCHITECTURE -r DIRECTORY] COMMAND [ARGUMENT…]" >&2
+	exit 2
+fi
 cache=${HAIRPIN_KERNEL:-/var/cache/hairpin/kernel}${KERNEL:+-$KERNEL}
 export PATH=$PATH:/usr/sbin:/sbin DEBIAN_FRONTEND=noninteractive
 case $arch in
 amd64) qemu="qemu-system-x86_64 -M q35 -cpu max" package=qemu-system-x86 console=ttyS0 ;;
-arm64) qemu="qemu-system-aarch64 -M virt -cpu max,pauth-impdef=on" package=qemu-system-arm console=ttyAMA0 ;; # the other signatures take an emulator long
-*) echo "kernel: no machine for $arch" >&2; exit 2 ;;
+# The architecture's own pointer authentication is slow in an emulator.
+arm64) qemu="qemu-system-aarch64 -M virt -cpu max,pauth-impdef=on" package=qemu-system-arm console=ttyAMA0 ;;
+*) echo "kernel: unknown architecture $arch" >&2; exit 2 ;;
 esac
 
 missing=
-need() { command -v "$1" >/dev/null || missing="$missing $2"; } # command package
+# need COMMAND PACKAGE notes the package if the command is missing.
+need() { command -v "$1" >/dev/null || missing="$missing $2"; }
 need "${qemu%% *}" $package
 need cpio cpio
 need depmod kmod
@@ -37,10 +44,11 @@ fi
 if [ -n "$missing" ]; then
 	echo "kernel: installing$missing"
 	# shellcheck disable=SC2086 # a list of words
-	{ apt-get update && apt-get install -y --no-install-recommends $missing; } >/dev/null 2>&1 || { echo "kernel: install these yourself:$missing" >&2; exit 1; }
+	{ apt-get update && apt-get install -y --no-install-recommends $missing; } >/dev/null 2>&1 ||
+		{ echo "kernel: install these yourself:$missing" >&2; exit 1; }
 fi
 
-# The kernel, unpacked once.
+# The kernel is unpacked once.
 if [ ! -e "$cache/ready" ]; then
 	rm -rf "$cache.new" && mkdir -p "$cache.new/deb"
 	more=
@@ -49,7 +57,8 @@ if [ ! -e "$cache/ready" ]; then
 		export APT_CONFIG
 		more=busybox-static
 	fi
-	package=$(apt-cache depends "linux-image-${KERNEL:+$KERNEL-}$arch" | awk '/Depends: linux-image-/ { print $2; exit }')
+	package=$(apt-cache depends "linux-image-${KERNEL:+$KERNEL-}$arch" |
+		awk '/Depends: linux-image-/ { print $2; exit }')
 	echo "kernel: fetching $package"
 	(cd "$cache.new/deb" && apt-get -o APT::Sandbox::User=root download "$package" $more >/dev/null)
 	unset APT_CONFIG
@@ -59,7 +68,7 @@ if [ ! -e "$cache/ready" ]; then
 	rm -rf "$cache.new/deb" "$cache.new/apt" "$cache" && touch "$cache.new/ready" && mv "$cache.new" "$cache"
 fi
 version=$(ls "$cache/lib/modules")
-if [ "$root" != / ]; then # where the command finds its modules
+if [ "$root" != / ]; then # the command finds the modules there
 	mkdir -p "$root$cache/usr" && cp -al "$cache/usr/lib" "$root$cache/usr" && ln -sfn usr/lib "$root$cache/lib"
 fi
 
@@ -68,7 +77,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/root"/{bin,proc,sys,dev,host,rw,new,modules} "$work/out"
 cp "$busybox" "$work/root/bin/busybox"
 files=
-for m in virtio_pci 9pnet_virtio 9p overlay; do # what the init needs before it sees the machine's files
+for m in virtio_pci 9pnet_virtio 9p overlay; do # what init needs before it has the machine's files
 	for f in $(modprobe -d "$cache" -S "$version" --show-depends "$m" | awk '$1 == "insmod" { print $2 }'); do
 		name=$(basename "${f%.xz}")
 		[ ! -e "$work/root/modules/$name" ] || continue
@@ -76,7 +85,7 @@ for m in virtio_pci 9pnet_virtio 9p overlay; do # what the init needs before it 
 		files="$files $name"
 	done
 done
-tree=: here=$PWD # what is below /tmp here is hidden there
+tree=: here=$PWD # a new /tmp hides the machine's
 [ "$root" = / ] || here=/
 case $here in /tmp/*) tree="\$b mkdir -p '/new$here'; \$b mount -o bind '/host$here' '/new$here'" ;; esac
 cat >"$work/root/init" <<INIT
@@ -99,8 +108,10 @@ chmod +x "$work/root/init"
 cp "$busybox" "$work/out/busybox"
 cat >"$work/out/inside" <<INSIDE
 export PATH=$(printf %q "$PATH") HOME=$(printf %q "$HOME") LANG=C.UTF-8
-for m in openvswitch vport-geneve veth tun bridge dummy vrf sctp nf_conntrack_netlink nf_tables nft_chain_nat nft_nat nft_masq nft_redir nft_ct \\
-	nft_fib_inet nft_fib_ipv4 nft_fib_ipv6 nft_reject_inet nft_reject_ipv4 nft_reject_ipv6 nft_fwd_netdev nft_dup_ipv4 nft_dup_ipv6 nft_numgen nft_hash nft_limit sch_ingress cls_bpf 8021q; do
+for m in openvswitch vport-geneve veth tun bridge dummy vrf sctp nf_conntrack_netlink nf_tables nft_chain_nat \\
+	nft_nat nft_masq nft_redir nft_ct nft_fib_inet nft_fib_ipv4 nft_fib_ipv6 nft_reject_inet nft_reject_ipv4 \\
+	nft_reject_ipv6 nft_fwd_netdev nft_dup_ipv4 nft_dup_ipv6 nft_numgen nft_hash nft_limit sch_ingress cls_bpf \\
+	8021q; do
 	modprobe -d '$cache' "\$m" 2>/dev/null || echo "kernel: no module \$m"
 done
 ip link set lo up
@@ -115,9 +126,15 @@ INSIDE
 (cd "$work/root" && find . | cpio -o -H newc --quiet) | gzip -1 >"$work/initrd"
 code=0
 # shellcheck disable=SC2086 # a list of words
-timeout --foreground "$limit" $qemu -accel tcg,thread=multi -smp "${HAIRPIN_CPUS:-2}" -m 4096 -nographic -no-reboot -nodefaults -serial stdio \
-	-kernel "$cache/boot/vmlinuz-$version" -initrd "$work/initrd" -append "console=$console panic=1 quiet rdinit=/init" \
-	-fsdev local,id=machine,path="$root",security_model=none,readonly=on,multidevs=remap -device virtio-9p-pci,fsdev=machine,mount_tag=machine \
-	-fsdev local,id=out,path="$work/out",security_model=none -device virtio-9p-pci,fsdev=out,mount_tag=out </dev/null || code=$?
-[ -e "$work/out/code" ] || { echo "kernel: the command did not end" >&2; exit $((code ? code : 1)); }
+timeout --foreground "$limit" $qemu -accel tcg,thread=multi -smp "${HAIRPIN_CPUS:-2}" -m 4096 -nographic -no-reboot \
+	-nodefaults -serial stdio -kernel "$cache/boot/vmlinuz-$version" -initrd "$work/initrd" \
+	-append "console=$console panic=1 quiet rdinit=/init" \
+	-fsdev local,id=machine,path="$root",security_model=none,readonly=on,multidevs=remap \
+	-device virtio-9p-pci,fsdev=machine,mount_tag=machine \
+	-fsdev local,id=out,path="$work/out",security_model=none \
+	-device virtio-9p-pci,fsdev=out,mount_tag=out </dev/null || code=$?
+if [ ! -e "$work/out/code" ]; then
+	echo "kernel: the command did not end" >&2
+	exit $((code ? code : 1))
+fi
 exit "$(cat "$work/out/code")"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Reads lab/long-tests.txt: lines of a package and a test, or a subtest.
 #   lab/long.sh skip      the tests as a pattern for `go test -skip`
-#   lab/long.sh run K/N   for each package with tests in the K-th of N parts: its path and a pattern for `go test -run`
+#   lab/long.sh run K/N   for each package with tests in the K-th of N parts: its path and a pattern
+#                         for `go test -run`
 set -eu
 list=$(dirname "$0")/long-tests.txt
 case $1 in

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Installs what the lab needs on a Debian or Ubuntu machine, and only what is missing. The nodes have Open vSwitch, OVN
-# and nft of their own; the machine needs the tools that make and enter them, and nft to test with an older one.
-# `setup.sh tests` installs as well what only tests need: a browser without a window (64 MB), a C compiler for the race detector,
-# the programs of the package prometheus without its service, and FRR, whose service it does not start.
+# Installs what the lab needs on a Debian or Ubuntu machine, and only what is missing. The nodes
+# have their own Open vSwitch, OVN and nft. The machine needs the tools that create and enter nodes,
+# and nft, for tests with an older version. `setup.sh tests` also installs what only tests need: a
+# headless browser (64 MB), a C compiler for the race detector, the programs of the package
+# prometheus without its service, and FRR, without starting its service.
 set -eu
 
 if ! command -v go >/dev/null && [ ! -x /usr/local/go/bin/go ]; then
@@ -11,7 +12,8 @@ if ! command -v go >/dev/null && [ ! -x /usr/local/go/bin/go ]; then
 fi
 
 missing=
-need() { # command package
+# need COMMAND PACKAGE notes the package if the command is missing.
+need() {
 	PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null || missing="$missing $2"
 }
 need debootstrap debootstrap
@@ -45,15 +47,17 @@ case $missing in
 *frr*) [ ! -d /run/systemd/system ] || systemctl mask frr.service >/dev/null 2>&1 ;; # tests start it in namespaces only
 esac
 packages=$(echo "$missing" | sed 's/ prometheus//g')
+# The package lists may be missing or out of date.
 # shellcheck disable=SC2086 # a list of words
-apt-get install -y --no-install-recommends $packages >/dev/null 2>&1 || { # the lists may be old or not there yet
+apt-get install -y --no-install-recommends $packages >/dev/null 2>&1 || {
 	apt-get update >/dev/null
 	apt-get install -y --no-install-recommends $packages >/dev/null
 }
 case $missing in
 *prometheus*)
 	dir=$(mktemp -d)
-	(cd "$dir" && { apt-get download prometheus || { apt-get update && apt-get download prometheus; }; } >/dev/null 2>&1)
+	(cd "$dir" && { apt-get download prometheus ||
+		{ apt-get update && apt-get download prometheus; }; } >/dev/null 2>&1)
 	dpkg-deb -x "$dir"/prometheus_*.deb "$dir"
 	install -m 755 "$dir/usr/bin/promtool" "$dir/usr/bin/prometheus" /usr/local/bin
 	rm -r "$dir"

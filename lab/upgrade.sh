@@ -1,19 +1,20 @@
 #!/bin/bash
-# Upgrades a cluster from the release before to the commit that is checked out, goes back, and upgrades again, under traffic, with both
-# as `make release` writes them:
+# Upgrades a cluster under traffic from the previous release to the current commit, rolls back, and
+# upgrades again. Both are as `make release` writes them:
 #
 #   lab/upgrade.sh [FROM]
 #
-# FROM is the commit of the release before; without it, it is the tag of that release, the second that CHANGELOG.md names. The cluster is
-# that of `make cluster` and stays up.
+# FROM is the commit of the previous release, by default its tag: the second version in
+# CHANGELOG.md. The cluster is that of `make cluster` and stays up.
 set -euo pipefail
 fail() { echo "upgrade: $*" >&2; exit 1; }
 mapfile -t versions < <(sed -n 's/^## \(v[^ ]*\).*/\1/p' CHANGELOG.md)
-[ ${#versions[@]} -ge 2 ] || fail "CHANGELOG.md names no release before"
+[ ${#versions[@]} -ge 2 ] || fail "CHANGELOG.md has no previous release"
 from=${1:-${versions[1]}}
-git rev-parse --quiet --verify "$from^{commit}" >/dev/null || fail "there is no $from here; give a commit of ${versions[1]}: make e2e-upgrade FROM=COMMIT"
+git rev-parse --quiet --verify "$from^{commit}" >/dev/null ||
+	fail "there is no commit $from; name that of ${versions[1]}: make e2e-upgrade FROM=COMMIT"
 
-# release COMMIT VERSION makes a release of a commit in a worktree of its own: nothing that is not committed is in it.
+# release COMMIT VERSION makes a release in a worktree of its own, without uncommitted files.
 release() {
 	tree=$(mktemp -d)
 	trap 'git worktree remove --force "$tree"' EXIT
@@ -29,4 +30,5 @@ release() {
 release "$from" "${versions[1]}"
 release HEAD "${versions[0]}"
 bin/lab cluster up --release "dist/hairpin-${versions[1]}" --set "config.gateway.mode=${MODE:-shared}"
-go test -tags e2e -timeout 20m -count 1 -v ./lab/e2e -run UpgradeFromRelease -args -release "dist/hairpin-${versions[0]}"
+go test -tags e2e -timeout 20m -count 1 -v ./lab/e2e -run UpgradeFromRelease \
+	-args -release "dist/hairpin-${versions[0]}"

@@ -13,15 +13,15 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{/* Open vSwitch's: it has another tag, which changes with its content only. */}}
+{{/* The image of Open vSwitch. Its tag is its own and changes only with its content. */}}
 {{- define "hairpin.ovsImage" -}}
 {{- with .Values.openvswitch.image -}}
 {{ .repository | default (printf "%s-ovs" (required "image.repository is needed" $.Values.image.repository)) }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ required "openvswitch.image.tag is needed: the one that `make image-oci` prints (docs/operations/install.md)" .tag }}{{ end }}
 {{- end -}}
 {{- end }}
 
-{{/* The API server's host:port. There is no kube-proxy: the address of the Service "kubernetes" does not work before
-     this chart's own pods do. In a cluster of kubeadm, its public cluster-info tells. */}}
+{{/* The API server's host:port. Without kube-proxy, the address of the Service "kubernetes" does not
+     work before this chart's pods do. In a cluster of kubeadm, the address is in cluster-info. */}}
 {{- define "hairpin.apiServer" -}}
 {{- if .Values.apiServer.host -}}
 {{- if regexMatch "^[^:]*:[^:]*$|[][]" .Values.apiServer.host -}}
@@ -41,8 +41,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end }}
 
-{{/* A container that may nothing but what is named: capabilities, separated by spaces. It uses folders of the host, which
-     SELinux would keep from it without the type (spc_t); hosts without SELinux ignore that. */}}
+{{/* The security context of a container with only the given capabilities, separated by spaces. It
+     uses directories of the host, to which SELinux admits only the type spc_t. */}}
 {{- define "hairpin.confined" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -55,7 +55,7 @@ seccompProfile: {type: RuntimeDefault}
 seLinuxOptions: {type: spc_t}
 {{- end }}
 
-{{/* Where programs look for the service account's token. */}}
+{{/* The path at which programs look for the service account's token. */}}
 {{- define "hairpin.tokenMount" -}}
 - {name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
 {{- end }}
@@ -125,7 +125,7 @@ seLinuxOptions: {type: spc_t}
 {{- end }}
 {{- end }}
 
-{{/* Whether objects of the Prometheus operator are made: the value, and the cluster has the kind. */}}
+{{/* Whether to create objects of the Prometheus operator: the value, and whether the cluster has the kind. */}}
 {{- define "hairpin.monitors" -}}
 {{- if and .of.enabled (.root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" .kind)) }}yes{{ end -}}
 {{- end }}
