@@ -16,13 +16,16 @@ const FieldServiceName = "metadata.labels[" + discoveryv1.LabelServiceName + "]"
 
 // Slice is one EndpointSlice.
 type Slice struct {
-	Owner     cluster.Owner
-	Service   cluster.Owner  // zero: none
-	Family    cluster.Family // 0: of host names, which are not served
-	Triggered time.Time
-	Ports     []SlicePort
-	Endpoints []cluster.Backend // without ports
-	Problems  cluster.Problems
+	Owner   cluster.Owner
+	Service cluster.Owner // zero: none
+	// ServiceUID is the UID of the Service that the slice was made for; empty: unknown, as of one
+	// made by hand. Slices of a Service that was deleted and created again may remain for seconds.
+	ServiceUID string
+	Family     cluster.Family // 0: of host names, which are not served
+	Triggered  time.Time
+	Ports      []SlicePort
+	Endpoints  []cluster.Backend // without ports
+	Problems   cluster.Problems
 }
 
 // SlicePort is a port of a Slice.
@@ -44,6 +47,11 @@ func EndpointSlice(o *discoveryv1.EndpointSlice) Slice {
 	}
 	if name := o.Labels[discoveryv1.LabelServiceName]; name != "" {
 		x.Service = cluster.Owner{Kind: "Service", Namespace: o.Namespace, Name: name}
+		for _, r := range o.OwnerReferences {
+			if r.Kind == "Service" && r.Name == name {
+				x.ServiceUID = string(r.UID)
+			}
+		}
 	} else {
 		x.problem(FieldServiceName, "names no Service, so the slice serves none")
 	}

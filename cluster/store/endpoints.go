@@ -27,10 +27,18 @@ type source struct {
 	port  uint16
 }
 
-// sources returns the ports of all slices, in the slices' order.
-func (v *service) sources() map[target][]source {
+// sources returns the ports of all slices, in the slices' order, except those of a former Service
+// with the same name.
+func (v *service) sources(uid string) map[target][]source {
 	out := map[target][]source{}
 	for i, x := range v.slices {
+		switch {
+		case uid == "" || x.ServiceUID == "":
+		case uid != x.ServiceUID:
+			continue
+		default:
+			x.ServiceUID = uid // share the memory of the text
+		}
 		for _, p := range x.Ports {
 			t := target{x.Family, p.Protocol, p.Name}
 			out[t] = append(out[t], source{i, p.Port})
@@ -42,7 +50,10 @@ func (v *service) sources() map[target][]source {
 // setBackends sets the endpoints of the Service's Frontends. Frontends with the same sources share
 // one list.
 func (v *service) setBackends(list []*cluster.Frontend) {
-	all, shared := v.sources(), map[string][]cluster.Backend{}
+	if len(list) == 0 {
+		return
+	}
+	all, shared := v.sources(list[0].UID), map[string][]cluster.Backend{}
 	from, sizes := make([][]source, len(list)), make([]int, len(list))
 	for i, f := range list {
 		from[i] = all[target{f.Family, f.Protocol, f.PortName}]

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"hairpin/cluster"
 	"hairpin/cluster/store"
@@ -110,6 +112,24 @@ func TestSlicesComeAndGo(t *testing.T) {
 	want(t, s.Snapshot(), "web 10.96.0.1:80/tcp →")
 	s.Set(service("db", "10.96.0.2"))
 	want(t, s.Snapshot(), "db 10.96.0.2:80/tcp →", "web 10.96.0.1:80/tcp →")
+}
+
+// A Service that was created again does not get the endpoints of the former one, of which slices
+// may remain for seconds.
+func TestSliceOfFormerService(t *testing.T) {
+	made := func(uid types.UID) func(*corev1.Service) { return func(s *corev1.Service) { s.UID = uid } }
+	of := func(name string, uid types.UID, address string) *discoveryv1.EndpointSlice {
+		return edited(slice(name, "web", endpointPort("", tcp, 8080), address), func(s *discoveryv1.EndpointSlice) {
+			s.OwnerReferences = []metav1.OwnerReference{{Kind: "Service", Name: "web", UID: uid}}
+		})
+	}
+	s := storeOf(service("web", "10.96.0.1", made("former")), of("web-1", "former", "10.244.0.5"))
+	want(t, s.Snapshot(), "web 10.96.0.1:80/tcp → 10.244.0.5:8080")
+	s.Set(service("web", "10.96.0.2", made("new")))
+	want(t, s.Snapshot(), "web 10.96.0.2:80/tcp →")
+	s.Set(of("web-2", "new", "10.244.0.6"))
+	s.Set(slice("by-hand", "web", endpointPort("", tcp, 8080), "10.244.0.7"))
+	want(t, s.Snapshot(), "web 10.96.0.2:80/tcp → 10.244.0.6:8080 10.244.0.7:8080")
 }
 
 func TestProblemsGoWhenTheObjectIsGood(t *testing.T) {
