@@ -221,7 +221,7 @@ func CutSetField(b []byte) (x OXM, rest []byte, ok bool) {
 	}
 	x, _ = cutField(a[actionHead:])
 	ok = bytes.Equal(SetField(nil, x.Field.Append(nil, x.Value, x.Mask)), a)
-	if x.Field&^0xff == TunMetadata0&^0xff {
+	if x.Field&^0xff == TunMetadata0&^0xff && len(x.Value) < TunMetadata0.Width() {
 		x.Field = TunMetadata0 // Open vSwitch returns it without leading zeros
 	}
 	return x, rest, ok

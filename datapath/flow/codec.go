@@ -180,13 +180,17 @@ func (s setCodec) action(next func(i int) (setting, bool)) (Action, bool) {
 		if !ok || x.oxm != f.oxm || !x.Exact() {
 			return nil, false
 		}
-		switch p := valuesOf(v).Field(i).Addr().Interface().(type) {
+		to := valuesOf(v).Field(i)
+		switch p := to.Addr().Interface().(type) {
 		case *cluster.MAC:
 			*p = x.MAC()
 		case *netip.Addr:
 			*p = x.Addr()
 		default:
-			valuesOf(v).Field(i).SetUint(x.Bits.Low)
+			if to.OverflowUint(x.Bits.Low) {
+				return nil, false
+			}
+			to.SetUint(x.Bits.Low)
 		}
 	}
 	return v.Interface().(Action), true

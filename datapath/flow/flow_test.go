@@ -206,6 +206,9 @@ func TestParseFlowNamesTheWord(t *testing.T) {
 		"ip,idle_timeout=100, actions=drop":                               "idle_timeout=100",
 		"ip,hard_timeout=300, send_flow_rem importance=3, actions=NORMAL": "hard_timeout=300",
 		"cookie=0x5,table=1 actions=drop":                                 "cookie=0x5",
+
+		"actions=set_field:0x100000005->tun_id,set_field:1->tun_metadata0,set_field:1.2.3.4->tun_dst":// more than 32 bits
+		"set_field:0x100000005->tun_id",
 	} {
 		f, err := ParseFlow(line)
 		var w *WordError

@@ -479,3 +479,31 @@ func TestDecodeOfOtherNATFlags(t *testing.T) {
 		t.Errorf("decoded as %s", got)
 	}
 }
+
+// A flow of ours that another program changed may set a tunnel with larger values than SetTunnel
+// has. It must not be read as a wanted flow.
+func TestDecodeOfLargerTunnelValues(t *testing.T) {
+	tunnel := func(key uint64, ports []byte) []byte {
+		b := openflow.SetField(nil, oxm.Exactly(key).Encode(nil, openflow.TunID))
+		header := openflow.TunMetadata0&^0xff | openflow.Field(len(ports))
+		b = openflow.SetField(b, header.Append(nil, ports, nil))
+		peer := netip.MustParseAddr("172.18.0.4")
+		return openflow.SetField(b, oxm.OfAddr(peer, 32).Encode(nil, openflow.TunDst))
+	}
+	for _, c := range []struct {
+		name  string
+		key   uint64
+		ports []byte
+		known bool
+	}{
+		{"wanted", 5, []byte{0, 1, 0, 2}, true},
+		{"without leading zeros", 5, []byte{1, 0, 2}, true},
+		{"a key of more than 32 bits", 1<<32 | 5, []byte{0, 1, 0, 2}, false},
+		{"an option of 8 bytes", 5, []byte{0, 0, 0, 9, 0, 1, 0, 2}, false},
+		{"an option of 20 bytes", 5, make([]byte, 20), false},
+	} {
+		if list, known := decodeActions(tunnel(c.key, c.ports)); known != c.known {
+			t.Errorf("%s: %v, known %v", c.name, list, known)
+		}
+	}
+}
