@@ -46,9 +46,14 @@ func EgressService(o *v1.EgressService) (*EgressServiceSpec, []cluster.Problem) 
 }
 
 // routeTable reports whether a name can be that of a VRF or of a route table that is not Hairpin's.
-// Hairpin uses tables from 85000 on.
+// Hairpin's tables are 84999 (claims.ForwardTable), and 85000 (claims.EgressTableBase) plus the
+// index of a link. Indexes below 85000 are taken into account.
 func routeTable(name string) bool {
-	const reserved, ours, last = 253, 85000, 1<<31 - 1 // default, main and local are 253 to 255
+	const (
+		defaultTable, localTable = 253, 255 // main is 254
+		firstOwn, lastOwn        = 84999, 2*85000 - 1
+		last                     = 1<<31 - 1
+	)
 	n, err := strconv.ParseInt(name, 10, 64)
-	return err != nil || n > 0 && n <= last && (n < reserved || n > reserved+2) && (n < ours || n >= 2*ours)
+	return err != nil || n > 0 && n <= last && (n < defaultTable || n > localTable) && (n < firstOwn || n > lastOwn)
 }
