@@ -82,8 +82,9 @@ func LoadBalancer(o *corev1.Service, c *cluster.LoadBalancerConfig) (*cluster.Lo
 		}
 	}
 	for i := range spec.Ports {
-		if q, err := cluster.ParseProtocol(spec.Ports[i].Protocol); err == nil {
-			l.Ports = append(l.Ports, cluster.LoadBalancerPort{Protocol: q, Port: uint16(spec.Ports[i].Port)})
+		x := &spec.Ports[i]
+		if q, err := cluster.ParseProtocol(x.Protocol); err == nil && x.Port >= 1 && x.Port <= 65535 {
+			l.Ports = append(l.Ports, cluster.LoadBalancerPort{Protocol: q, Port: uint16(x.Port)})
 		}
 	}
 	slices.SortFunc(l.Ports, cluster.LoadBalancerPort.Compare)

@@ -28,6 +28,18 @@ func announcing(p *v1alpha1.LoadBalancerPool, address, node string, services ...
 	return p
 }
 
+// TestPortsOfLoadBalancers: a port that is no port number is none of a LoadBalancer's.
+func TestPortsOfLoadBalancers(t *testing.T) {
+	o := service("web", "10.96.0.9", ports(port("http", tcp, 80), port("bad", tcp, 65536+443)),
+		func(s *corev1.Service) {
+			s.Spec.Type, s.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, ptr("hairpin.dev/l2")
+		})
+	got := storeOf(o).Snapshot().LoadBalancers[0].Ports
+	if want := []cluster.LoadBalancerPort{{Protocol: cluster.TCP, Port: 80}}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // TestPools: which ranges a pool has, and why not.
 func TestPools(t *testing.T) {
 	for _, c := range []struct {
