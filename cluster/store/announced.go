@@ -2,7 +2,6 @@ package store
 
 import (
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -71,11 +70,7 @@ func (s *Store) withAnnounced(egressIPs []*cluster.EgressIP, pools []*cluster.Po
 	list := slices.Clone(egressIPs)
 	for _, e := range of {
 		s.completeAnnounced(e)
-		i, found := slices.BinarySearchFunc(s.announced, e, (*cluster.EgressIP).Compare)
-		if found && reflect.DeepEqual(s.announced[i], e) {
-			e = s.announced[i]
-		}
-		list = append(list, e)
+		list = append(list, keepPointer(s.announced, e))
 	}
 	slices.SortFunc(list, (*cluster.EgressIP).Compare)
 	if !slices.Equal(list, s.announced) {

@@ -48,6 +48,21 @@ func TestAdvertisements(t *testing.T) {
 	}
 }
 
+// TestRoutedKeepTheirPointers: an EgressIP that nodes announce by BGP keeps its pointer when
+// another one changes.
+func TestRoutedKeepTheirPointers(t *testing.T) {
+	s := storeOf(egressIP("a", "10.0.0.1"), egressIP("b", "10.0.0.2"), &v1alpha1.BGPAdvertisement{
+		ObjectMeta: metav1.ObjectMeta{Name: "x"},
+		Spec:       v1alpha1.BGPAdvertisementSpec{Advertisements: []string{v1alpha1.AdvertiseEgressIP}}})
+	first := s.Snapshot()
+	s.Set(egressIP("b", "10.0.0.3"))
+	second := s.Snapshot()
+	if len(second.EgressIPs[0].Routed) == 0 || second.EgressIPs[0] != first.EgressIPs[0] ||
+		second.EgressIPs[1] == first.EgressIPs[1] {
+		t.Error("other pointers than what changed")
+	}
+}
+
 // TestFRRConfigurations: those of Hairpin and of others, and those that frr-k8s does not use.
 func TestFRRConfigurations(t *testing.T) {
 	o := func(name string, edit ...func(*frrk8s.FRRConfiguration)) *frrk8s.FRRConfiguration {

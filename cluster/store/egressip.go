@@ -28,29 +28,32 @@ func (s *Store) markClaimed(egressIPs []*cluster.EgressIP, frontends []*cluster.
 			}
 		}
 	}
-	list := egressIPs
-	for i, e := range egressIPs {
+	var list []*cluster.EgressIP
+	for _, e := range egressIPs {
 		var claims []cluster.Claim
 		for _, a := range e.Addresses {
 			if o, ok := by[a]; ok {
 				claims = append(claims, cluster.Claim{Address: a, By: o})
 			}
 		}
-		if len(claims)+len(routed) == 0 {
-			continue
+		if len(claims)+len(routed) > 0 {
+			out := *e
+			out.Claimed, out.Routed = claims, routed
+			e = keepPointer(s.claimed, &out)
 		}
-		if &list[0] == &egressIPs[0] {
-			list = slices.Clone(egressIPs)
-		}
-		out := *e
-		out.Claimed, out.Routed = claims, routed
-		list[i] = &out
+		list = append(list, e)
 	}
-	if !slices.EqualFunc(s.claimed, list,
-		func(e, f *cluster.EgressIP) bool {
-			return e == f || len(f.Claimed)+len(f.Routed) > 0 && reflect.DeepEqual(e, f)
-		}) {
+	if !slices.Equal(s.claimed, list) {
 		s.claimed = list
 	}
 	return s.claimed
+}
+
+// keepPointer returns the element of a sorted list that is deeply equal to e; if there is none, e.
+func keepPointer(last []*cluster.EgressIP, e *cluster.EgressIP) *cluster.EgressIP {
+	i, found := slices.BinarySearchFunc(last, e, (*cluster.EgressIP).Compare)
+	if found && reflect.DeepEqual(last[i], e) {
+		return last[i]
+	}
+	return e
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"net/netip"
-	"reflect"
 	"slices"
 
 	v1 "hairpin/api/v1"
@@ -31,11 +30,7 @@ func (s *Store) withServices(egressIPs []*cluster.EgressIP, problems *[]cluster.
 	for _, x := range all {
 		e, wrong := s.egressIPFor(x, oldest)
 		*problems = append(*problems, wrong...)
-		i, found := slices.BinarySearchFunc(s.withEgress, e, (*cluster.EgressIP).Compare)
-		if found && reflect.DeepEqual(s.withEgress[i], e) {
-			e = s.withEgress[i]
-		}
-		list = append(list, e)
+		list = append(list, keepPointer(s.withEgress, e))
 	}
 	if !slices.Equal(list, s.withEgress) {
 		s.withEgress = list
