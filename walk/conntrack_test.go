@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"hairpin/cluster"
+	"hairpin/datapath/flow"
 	"hairpin/walk/conntrack"
 	"hairpin/walk/packet"
 )
@@ -119,5 +120,21 @@ func TestLaterPackets(t *testing.T) {
 		if slices.ContainsFunc(r.Steps, func(s packet.Step) bool { return s.Entry != "" }) {
 			t.Errorf("%s: later packets make entries\n%s", d.name, Trace{Sent: tr.Sent, Forward: r.Steps})
 		}
+	}
+}
+
+// A translated source port that is taken gets the next one of the range, also below 1024.
+func TestPortRange(t *testing.T) {
+	var table conntrack.Table
+	var got []uint16
+	for _, src := range []string{"10.244.1.3", "10.244.1.4"} {
+		p := tcp("172.18.0.100:80")
+		p.Src, p.SrcPort = addr("%s", src), 501
+		table.Track(&p, &conntrack.State{}, conntrack.Zone{Node: "n1"}, conntrack.Translation{Commit: true,
+			NAT: flow.NATSrc, Addr: addr("172.18.0.3"), Ports: conntrack.PortRange{Min: 500, Max: 501}})
+		got = append(got, p.SrcPort)
+	}
+	if want := []uint16{501, 500}; !slices.Equal(got, want) {
+		t.Errorf("source ports %v, not %v", got, want)
 	}
 }

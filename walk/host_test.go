@@ -1,6 +1,7 @@
 package walk
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath/host"
+	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 	"hairpin/delta"
 	"hairpin/walk/packet"
@@ -187,5 +189,24 @@ func TestSelectAddress(t *testing.T) {
 		if got := n.host.SelectAddress(c.link, addr("%s", c.hop), addr("%s", c.dst)); got != addr("%s", c.want) {
 			t.Errorf("%s via %s by %s: %s, not %s", c.dst, c.hop, c.link, got, c.want)
 		}
+	}
+}
+
+// With one external address in two Northbound databases, all walks take the same node.
+func TestOwnerIsStable(t *testing.T) {
+	w := byHand(2)
+	for _, gr := range []string{"n1", "n2"} {
+		w.States[gr].NB.Add(&nb.NAT{Router: "GR_" + gr, Type: nb.SNAT, External: addr("172.18.0.99"),
+			Logical: prefix("10.244.9.9/32")})
+	}
+	p := tcp("172.18.0.99:80")
+	p.Src = addr("172.18.0.100")
+	nodes := map[string]bool{}
+	for range 20 {
+		tr, _ := New(w).Walk(Point{}, p) // nothing translates it: the packet loops
+		nodes[tr.Forward[0].Node] = true
+	}
+	if len(nodes) != 1 {
+		t.Errorf("the packet enters %v", slices.Sorted(maps.Keys(nodes)))
 	}
 }

@@ -2,7 +2,9 @@ package walk
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
@@ -131,8 +133,8 @@ func (w *Walker) internal(a netip.Addr) bool {
 func (w *Walker) owner(a netip.Addr) (*node, error) {
 	if w.owners == nil {
 		w.owners = map[netip.Addr]string{}
-		for name, s := range w.world.States {
-			for _, external := range ovn.NATAddresses(s.NB) {
+		for _, name := range slices.Sorted(maps.Keys(w.world.States)) {
+			for _, external := range ovn.NATAddresses(w.world.States[name].NB) {
 				w.owners[external] = name
 			}
 		}

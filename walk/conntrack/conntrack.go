@@ -81,7 +81,7 @@ func (c *Table) commit(z Zone, from, to Tuple, source bool, ports PortRange) (*E
 	}
 	for (source || from.Src != to.Src) && c.taken(z, to.inverse()) {
 		if to.SrcPort++; !ports.holds(to.SrcPort) {
-			to.SrcPort = max(ports.Min, 1024)
+			to.SrcPort = ports.Min
 		}
 	}
 	e := &Entry{zone: z, orig: from, reply: to.inverse()}

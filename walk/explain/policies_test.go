@@ -15,11 +15,14 @@ import (
 	"hairpin/delta"
 	"hairpin/pipeline"
 	"hairpin/plan"
+	"hairpin/policy"
 	"hairpin/ui/demotest"
 	"hairpin/walk"
 	"hairpin/walk/explain"
 	"hairpin/walk/explain/picture"
 	"hairpin/walk/explain/question"
+	"hairpin/walk/explain/why"
+	"hairpin/walk/packet"
 	"hairpin/watch"
 )
 
@@ -247,5 +250,20 @@ func TestPoliciesReadBack(t *testing.T) {
 	if fault := explain.FindFault(wanted, broken); fault == nil || !strings.HasSuffix(fault.Stage, " IngressRule") ||
 		broken.Good() {
 		t.Errorf("%v\n%s", fault, broken.Text(explain.Form{All: true, Costs: true}))
+	}
+}
+
+// The rule of a policy explains only a packet that policies drop. Flows of policies may be missing,
+// and the packet lost elsewhere.
+func TestDenialNeedsCause(t *testing.T) {
+	e := &explain.Explanation{Trace: walk.Trace{Verdict: walk.Verdict{Reason: "no route"}},
+		Policies: []why.Decision{{Verdict: policy.Verdict{Reason: policy.ByRule, Rule: 2}}}}
+	for cause, want := range map[packet.Cause]string{
+		packet.ByPolicies: "Not delivered: no route, rule 3.", packet.NoRoute: "Not delivered: no route.",
+	} {
+		e.Trace.Verdict.Cause = cause
+		if got := e.Sentence(); got != want {
+			t.Errorf("cause %d: %q, not %q", cause, got, want)
+		}
 	}
 }

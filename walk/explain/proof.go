@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/pipeline"
 	"hairpin/walk/packet"
 )
 
@@ -38,7 +38,7 @@ type Arrival struct {
 
 // Observation is what an agent observed on its node, before and after the packet.
 type Observation struct {
-	Before, After map[flow.Key]uint64 // packet counters of the flows on the gateway bridge
+	Before, After map[flow.Key]uint64 // packet counters of Hairpin's flows
 	Entries       []string            // of the kernel's conntrack, in walk's format
 	Userspace     bool                // the kernel's conntrack has only the kernel's own zone
 }
@@ -170,12 +170,13 @@ func evidence(s *packet.Step, o *Observation, anyPort bool) Evidence {
 	switch {
 	case o == nil:
 		return Evidence{}
-	case place.Kind == Bridge:
+	case place.Kind == Bridge && pipeline.Named(place.Part): // another table has no flows of Hairpin
 		f, err := flow.ParseFlow(s.Rule)
 		if err != nil {
 			return Evidence{} // the rule is no flow
 		}
-		if place.Name == claims.ServiceBridge { // without a bridge, the key is one of the gateway bridge
+		// Flows of the gateway bridge have no bridge in their keys.
+		if len(pipeline.Tables(pipeline.Bridge(place.Name))) > 0 {
 			f.Key.Bridge = place.Name
 		}
 		after, found := o.After[f.Key]

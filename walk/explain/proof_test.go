@@ -98,3 +98,31 @@ func proves(t *testing.T, e *explain.Explanation, bridge, table string) {
 		}
 	}
 }
+
+// The counter of a step is that of its flow on its own bridge. A bridge without Hairpin's flows has
+// no counters.
+func TestProveBridges(t *testing.T) {
+	const rule = "table=0,priority=100,ip actions=NORMAL"
+	f, err := flow.ParseFlow(rule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		stage, bridge string // bridge: in the key of the flow
+		known         bool
+	}{
+		{"br-ex Classifier", "", true}, {"br-svc SNAT", claims.ServiceBridge, true},
+		{"br-tun Nodes", claims.TunnelBridge, true}, {"br-local table 0", "", false},
+	} {
+		e := &explain.Explanation{}
+		e.Trace.Forward = []packet.Step{{Node: "node-a", Stage: c.stage, Rule: rule}}
+		key := f.Key
+		key.Bridge = c.bridge
+		observed := map[string]*explain.Observation{
+			"node-a": {Before: map[flow.Key]uint64{key: 5}, After: map[flow.Key]uint64{key: 6}}}
+		proof := e.Prove(explain.Sent{Outcome: explain.Silent}, observed, nil, false)
+		if ev := proof.Forward[0]; ev.Known != c.known || ev.Seen != c.known || len(proof.Different) > 0 {
+			t.Errorf("%s: %+v, different: %q", c.stage, ev, proof.Different)
+		}
+	}
+}

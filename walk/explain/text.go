@@ -256,10 +256,10 @@ func (e *Explanation) Sentence() string {
 }
 
 // denial names the rule of the policy that drops the packet, for the end of a sentence; empty if
-// the last decision of a policy accepts it.
+// policies do not drop it.
 func (e *Explanation) denial() string {
 	n := len(e.Policies)
-	if n == 0 || e.Policies[n-1].Accepted {
+	if e.Trace.Verdict.Cause != packet.ByPolicies || n == 0 || e.Policies[n-1].Accepted {
 		return ""
 	}
 	d := &e.Policies[n-1]

@@ -304,8 +304,8 @@ func (p *parser) comparison() (Expression, error) {
 	if a := addressFamily(field); a != 0 {
 		return all{isFamily(a), not{e}}, nil // ip4.src != x implies ip4
 	}
-	if strings.HasPrefix(field, "udp.") {
-		return nil, fmt.Errorf("%s != is not known", field) // it implies UDP
+	if _, ok := l4Fields[field]; ok { // tcp.dst != x implies TCP
+		return nil, fmt.Errorf("%s != is not known", field)
 	}
 	return not{e}, nil
 }

@@ -75,6 +75,8 @@ func TestMatchUnknown(t *testing.T) {
 		"tcp":                           "ends too early",
 		"udp.dst == 65536":              "udp.dst == 65536 is not known",
 		"udp.dst != 68":                 "udp.dst != is not known",
+		"tcp.dst != 80":                 "tcp.dst != is not known",
+		"sctp.src != 80":                "sctp.src != is not known",
 		"ip4.dst == $gone":              "there is no address set gone",
 		"ip4.dst == fd00::1":            "not of one family",
 		"ip4.dst == one":                "is not known",
