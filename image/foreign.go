@@ -59,6 +59,15 @@ Acquire::Languages "none";
 	return config, withApt(ctx, config, "apt-get", "--quiet", "update")
 }
 
+// output returns what a command writes on stdout. The error has what it wrote on stderr.
+func output(cmd *exec.Cmd) ([]byte, error) {
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = fmt.Errorf("%w\n%s", err, exit.Stderr)
+	}
+	return out, err
+}
+
 // withApt runs an apt command with a configuration of Apt.
 func withApt(ctx context.Context, config string, args ...string) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
@@ -120,7 +129,7 @@ func first(deb string) int {
 func unpackDeb(ctx context.Context, deb, dir, control string) (stanza, error) {
 	const script = `set -o pipefail; dpkg-deb --fsys-tarfile "$1" | tar --extract --verbose --quoting-style=literal --preserve-permissions --numeric-owner \
 		--keep-directory-symlink --directory "$2" && rm -rf "$3" && dpkg-deb --control "$1" "$3"`
-	out, err := exec.CommandContext(ctx, "bash", "-c", script, "unpack", deb, dir, control).Output()
+	out, err := output(exec.CommandContext(ctx, "bash", "-c", script, "unpack", deb, dir, control))
 	if err != nil {
 		return nil, fmt.Errorf("unpack %s: %w", filepath.Base(deb), err)
 	}

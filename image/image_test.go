@@ -164,3 +164,16 @@ func TestBuildFromNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestUnpackError checks that the error for a file that is no package has what dpkg-deb says.
+func TestUnpackError(t *testing.T) {
+	dir := t.TempDir()
+	deb := filepath.Join(dir, "broken.deb")
+	if err := os.WriteFile(deb, []byte("no archive"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := unpackDeb(t.Context(), deb, dir, filepath.Join(dir, "control"))
+	if err == nil || !strings.Contains(err.Error(), "dpkg-deb: error") {
+		t.Errorf("the error is %v", err)
+	}
+}

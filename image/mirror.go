@@ -54,8 +54,7 @@ func findMirror(ctx context.Context) (mirror, error) {
 	if archive := os.Getenv(mirrorVariable); archive != "" {
 		return mirror{archive, securityBeside(archive)}, nil
 	}
-	cmd := exec.CommandContext(ctx, "apt-get", "indextargets", "Created-By: Packages", "Component: main")
-	out, err := cmd.Output()
+	out, err := output(exec.CommandContext(ctx, "apt-get", "indextargets", "Created-By: Packages", "Component: main"))
 	if err != nil {
 		return mirror{}, fmt.Errorf("ask apt for its mirrors: %w", err)
 	}

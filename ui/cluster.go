@@ -52,7 +52,9 @@ func (u *ui) health(ctx context.Context) *page.Health {
 			}
 		}
 	}
-	u.agents.last, u.agents.read = h, time.Now()
+	if ctx.Err() == nil { // an error of a request that was canceled is not for other readers
+		u.agents.last, u.agents.read = h, time.Now()
+	}
 	return h
 }
 

@@ -47,6 +47,7 @@ func (p *prover) prove(ctx context.Context, e *explain.Explanation) (*explain.Ex
 		return nil, fmt.Errorf("--send: the agent of %s, where the packet starts, cannot be asked", from.Node)
 	}
 	receivers, everywhere := p.receivers(e)
+	defer p.unwatch(context.WithoutCancel(ctx))
 	for _, w := range receivers {
 		r := &report.Send{Protocol: protocol, Pod: w.at.Pod, Port: w.port}
 		if err := p.json(ctx, w.at.Node, "/watch", r, &w.id); err != nil {
@@ -54,7 +55,6 @@ func (p *prover) prove(ctx context.Context, e *explain.Explanation) (*explain.Ex
 		}
 		p.watched = append(p.watched, w)
 	}
-	defer p.unwatch(context.WithoutCancel(ctx))
 	before := p.counters(ctx)
 	sent, arrivals, err := p.send(ctx, e)
 	if err != nil {

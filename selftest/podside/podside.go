@@ -145,7 +145,8 @@ func Parse(text string) (k Work, err error) {
 	return k, nil
 }
 
-// Results reads what pods with n checks printed. done reports whether all results are there.
+// Results reads what a pod with n checks has printed so far. done reports whether all results are
+// there: a log that was rotated has its last line, but not all others.
 func Results(text []byte, n int) (list []Result, done bool, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	for {
@@ -155,6 +156,8 @@ func Results(text []byte, n int) (list []Result, done bool, err error) {
 			return list, false, nil
 		case err != nil:
 			return list, false, fmt.Errorf("result: %w", err)
+		case r.Done && len(list) < n:
+			return list, false, fmt.Errorf("result: %d of %d are missing", n-len(list), n)
 		case r.Done:
 			return list, true, nil
 		case r.Check < 0 || r.Check >= n ||

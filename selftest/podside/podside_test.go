@@ -153,10 +153,11 @@ func TestPatience(t *testing.T) {
 func TestResults(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "0 false <nil>", `{"check":0}`: "1 false <nil>", `{"check":0}` + "\n" + `{"check":1,"err`: "1 false <nil>",
-		`{"check":1}{"done":true}`: "1 true <nil>",
-		`{"check":2}`:              "0 false result: there is no check 2, or a second result of it",
-		`{"check":0}{"check":0}`:   "1 false result: there is no check 0, or a second result of it",
-		"panic":                    "0 false result: invalid character 'p' looking for beginning of value",
+		`{"check":1}{"check":0}{"done":true}`: "2 true <nil>",
+		`{"check":1}{"done":true}`:            "1 false result: 1 of 2 are missing",
+		`{"check":2}`:                         "0 false result: there is no check 2, or a second result of it",
+		`{"check":0}{"check":0}`:              "1 false result: there is no check 0, or a second result of it",
+		"panic":                               "0 false result: invalid character 'p' looking for beginning of value",
 	} {
 		list, done, err := podside.Results([]byte(text), 2)
 		if got := fmt.Sprint(len(list), done, err); got != want {
