@@ -99,7 +99,12 @@ func (l List) unpack(ctx context.Context, dir, native string, from mirror, progr
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(debs, func(a, b string) int { return first(b) - first(a) })
+	// First the package that has the links from /bin, /lib and /sbin to /usr.
+	if i := slices.IndexFunc(debs, func(deb string) bool {
+		return strings.HasPrefix(filepath.Base(deb), "base-files_")
+	}); i >= 0 {
+		debs = slices.Concat(debs[i:i+1], debs[:i], debs[i+1:])
+	}
 	var database []stanza
 	for i, deb := range debs {
 		progress(fmt.Sprintf("%s: unpacked %d of %d packages", l.Arch, i, len(debs)))
@@ -113,15 +118,7 @@ func (l List) unpack(ctx context.Context, dir, native string, from mirror, progr
 		return err
 	}
 	progress(l.Arch + ": what the packages' scripts write")
-	return copyMade(ctx, native, dir, l.Arch)
-}
-
-// first returns 1 for the package that has the links from /bin, /lib and /sbin to /usr.
-func first(deb string) int {
-	if strings.HasPrefix(filepath.Base(deb), "base-files_") {
-		return 1
-	}
-	return 0
+	return copyScriptResults(ctx, native, dir, l.Arch)
 }
 
 // unpackDeb unpacks a package and records its files and scripts. It returns the package's part of
@@ -142,7 +139,7 @@ func unpackDeb(ctx context.Context, deb, dir, control string) (stanza, error) {
 	if s.value("Multi-Arch") == "same" {
 		name += ":" + s.value("Architecture")
 	}
-	note := func(kind string) string { return filepath.Join(dir, "var/lib/dpkg/info", name+"."+kind) }
+	infoPath := func(kind string) string { return filepath.Join(dir, "var/lib/dpkg/info", name+"."+kind) }
 	var list strings.Builder
 	for line := range strings.Lines(string(out)) {
 		path := strings.TrimSuffix(strings.TrimPrefix(strings.TrimSuffix(line, "\n"), "."), "/")
@@ -151,8 +148,8 @@ func unpackDeb(ctx context.Context, deb, dir, control string) (stanza, error) {
 		}
 		fmt.Fprintln(&list, path)
 	}
-	if err := errors.Join(os.MkdirAll(filepath.Dir(note("list")), 0o755),
-		os.WriteFile(note("list"), []byte(list.String()), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(infoPath("list")), 0o755),
+		os.WriteFile(infoPath("list"), []byte(list.String()), 0o644)); err != nil {
 		return nil, err
 	}
 	files, err := os.ReadDir(control)
@@ -163,11 +160,11 @@ func unpackDeb(ctx context.Context, deb, dir, control string) (stanza, error) {
 		if f.Name() == "control" {
 			continue
 		}
-		if err := os.Rename(filepath.Join(control, f.Name()), note(f.Name())); err != nil {
+		if err := os.Rename(filepath.Join(control, f.Name()), infoPath(f.Name())); err != nil {
 			return nil, err
 		}
 	}
-	conffiles, err := checksums(dir, note("conffiles"))
+	conffiles, err := checksums(dir, infoPath("conffiles"))
 	if err != nil {
 		return nil, err
 	}
@@ -264,9 +261,9 @@ func writeStatus(dir, native string, database []stanza) error {
 		os.WriteFile(filepath.Join(dir, "var/lib/dpkg/info/format"), []byte("1\n"), 0o644))
 }
 
-// copyMade copies the results of packages' scripts from this machine's tree: files of no package,
-// and folders that differ from those of the packages.
-func copyMade(ctx context.Context, native, dir, arch string) error {
+// copyScriptResults copies the results of packages' scripts from this machine's tree: files of no
+// package, and folders that differ from those of the packages.
+func copyScriptResults(ctx context.Context, native, dir, arch string) error {
 	packaged, err := listed(native)
 	if err != nil {
 		return err

@@ -35,11 +35,11 @@ const (
 	// DefaultDir is where the lab keeps images.
 	DefaultDir = "/var/cache/hairpin"
 
-	current = "image"
+	nodeImage = "image"
 
 	// Debian13 names the node image with the Open vSwitch and OVN of Debian 13: 3.5.0 and 25.03.
 	Debian13     = "debian13"
-	debian13Name = current + "-" + Debian13
+	debian13Name = nodeImage + "-" + Debian13
 )
 
 //go:embed packages.txt
@@ -78,7 +78,7 @@ func ReadPackages(text string) []string {
 }
 
 // node returns the list of the node image.
-func node() List { return List{Name: current, Packages: ReadPackages(packageList), Unstable: true} }
+func node() List { return List{Name: nodeImage, Packages: ReadPackages(packageList), Unstable: true} }
 
 // on returns the same list for an architecture; empty means this machine's.
 func (l List) on(arch string) List {
@@ -154,7 +154,7 @@ func (l List) Build(ctx context.Context, cacheDir string, progress func(line str
 			return l.unpack(ctx, dir, native, from, progress)
 		}
 	}
-	unlock, err := lock(ctx, filepath.Join(cacheDir, ".image.lock"), progress)
+	unlock, err := flock(ctx, filepath.Join(cacheDir, ".image.lock"), progress)
 	if err != nil {
 		return "", fmt.Errorf("lock image cache: %w", err)
 	}
@@ -224,9 +224,9 @@ func (l List) bootstrap(ctx context.Context, dir string, from mirror, progress f
 
 // debootstrap runs in its own mount namespace: the kernel removes its mounts when it ends.
 func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func(string)) error {
-	of := ""
+	total := ""
 	if lock := l.locked(); lock != "" {
-		of = fmt.Sprintf(" of %d", strings.Count(lock, "\n"))
+		total = fmt.Sprintf(" of %d", strings.Count(lock, "\n"))
 	}
 	count := map[string]int{}
 	return inMounts(exec.CommandContext(ctx, "debootstrap", "--variant="+Variant,
@@ -238,7 +238,7 @@ func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func
 		case did == "Retrieving" && strings.Contains(about, " "), (did == "Unpacking" || did == "Configuring") &&
 			!strings.Contains(about, " "): // a package
 			count[did]++
-			progress(fmt.Sprintf("%s %d%s packages", strings.ToLower(did), count[did], of))
+			progress(fmt.Sprintf("%s %d%s packages", strings.ToLower(did), count[did], total))
 		default:
 			progress(did + " " + about)
 		}
@@ -369,7 +369,3 @@ func (l *lines) Write(p []byte) (int, error) {
 		l.part = l.part[i+1:]
 	}
 }
-
-// mirrorVariable overrides the mirror, for machines without Debian's in their apt configuration
-// (such as Ubuntu).
-const mirrorVariable = "HAIRPIN_MIRROR"

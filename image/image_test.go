@@ -89,7 +89,7 @@ func TestBuildOfAPresentImage(t *testing.T) {
 
 func TestBuildWaitsForTheLockUntilItsContextEnds(t *testing.T) {
 	dir := t.TempDir()
-	unlock, err := lock(t.Context(), filepath.Join(dir, ".image.lock"), func(string) {})
+	unlock, err := flock(t.Context(), filepath.Join(dir, ".image.lock"), func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,10 +100,10 @@ func lockOf(root string) (string, error) {
 func (l List) locked() string {
 	arch := cmp.Or(l.Arch, runtime.GOARCH)
 	switch l.Name {
-	case current:
-		return locked(lockedPackages, arch)
+	case nodeImage:
+		return linesFor(lockedPackages, arch)
 	case debian13Name:
-		return locked(debian13Packages, arch)
+		return linesFor(debian13Packages, arch)
 	}
 	return ""
 }
@@ -116,8 +116,8 @@ func (l List) lockFile() string {
 	return "packages.lock"
 }
 
-// locked returns the lines of a lock for an architecture, in the format of lockOf.
-func locked(lock, arch string) string {
+// linesFor returns the lines of a lock for an architecture, in the format of lockOf.
+func linesFor(lock, arch string) string {
 	var b strings.Builder
 	for line := range strings.Lines(lock) {
 		if f := strings.Fields(line); len(f) == 2 || f[2] == arch {

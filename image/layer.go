@@ -47,8 +47,8 @@ func leftOut(path string, d fs.DirEntry) bool {
 	return path == "etc/machine-id" || path == "etc/resolv.conf" || path == "etc/hostname"
 }
 
-// layer writes files as one layer of a container image. The same files give the same bytes: they
-// are sorted, and their times are the epoch.
+// layer writes files as one layer of a container image, or as an archive of images. The same files
+// give the same bytes: they are sorted, and their times are the epoch.
 type layer struct {
 	tar   *tar.Writer
 	links map[uint64]string // inode → first name, of files with several names
@@ -148,7 +148,7 @@ func (l *layer) regular(h *tar.Header, file string) error {
 	return nil
 }
 
-// program adds a file of this machine under another name; folder and text add generated entries.
+// program adds a file of this machine under another name.
 func (l *layer) program(name, file string) error {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -157,10 +157,12 @@ func (l *layer) program(name, file string) error {
 	return l.regular(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: info.Size()}, file)
 }
 
+// folder adds an empty folder.
 func (l *layer) folder(name string) error {
 	return l.header(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755})
 }
 
+// text adds a file with that content.
 func (l *layer) text(name string, mode int64, text []byte) error {
 	if err := l.header(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(text))}); err != nil {
 		return err

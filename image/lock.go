@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock takes an exclusive flock on path, and waits for another holder until ctx ends. The kernel
-// releases the lock of a crashed build.
-func lock(ctx context.Context, path string, progress func(string)) (unlock func(), err error) {
+// flock locks a file (flock(2)), and waits for another holder until ctx ends. The kernel releases
+// the lock of a crashed build.
+func flock(ctx context.Context, path string, progress func(string)) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,10 @@ import (
 	"strings"
 )
 
+// mirrorVariable overrides the mirror, for machines without Debian's in their apt configuration
+// (such as Ubuntu).
+const mirrorVariable = "HAIRPIN_MIRROR"
+
 // mirror has the sources of packages.
 type mirror struct {
 	archive  string
@@ -76,8 +80,8 @@ func securityBeside(archive string) string {
 
 // chooseSecurity returns the first source of Debian's security archive.
 func chooseSecurity(targets []byte) string {
-	for stanza := range strings.SplitSeq(string(targets), "\n\n") {
-		f := fields(stanza)
+	for target := range strings.SplitSeq(string(targets), "\n\n") {
+		f := targetFields(target)
 		if strings.HasSuffix(f["Release"], "-security") &&
 			(f["Origin"] == "Debian" || strings.Contains(f["Repo-URI"], "/debian-security")) {
 			return f["Repo-URI"]
@@ -91,8 +95,8 @@ func chooseSecurity(targets []byte) string {
 // archive is used.
 func chooseMirror(targets []byte) string {
 	var byOrigin, byPath string
-	for stanza := range strings.SplitSeq(string(targets), "\n\n") {
-		f := fields(stanza)
+	for target := range strings.SplitSeq(string(targets), "\n\n") {
+		f := targetFields(target)
 		uri := f["Repo-URI"]
 		if uri == "" || strings.Contains(f["Release"], "-") { // -updates, -security, -backports
 			continue
@@ -110,9 +114,10 @@ func chooseMirror(targets []byte) string {
 	return byPath
 }
 
-func fields(stanza string) map[string]string {
+// targetFields reads one target of the output of apt-get indextargets.
+func targetFields(target string) map[string]string {
 	f := map[string]string{}
-	sc := bufio.NewScanner(strings.NewReader(stanza))
+	sc := bufio.NewScanner(strings.NewReader(target))
 	for sc.Scan() {
 		if key, value, ok := strings.Cut(sc.Text(), ":"); ok {
 			f[key] = strings.TrimSpace(value)

@@ -40,7 +40,7 @@ type Container struct {
 
 // ovsName returns the name of Open vSwitch's image for the name of the others.
 func ovsName(name, ovsTag string) string {
-	return strings.TrimSuffix(name, ":"+tag(name)) + "-ovs:" + ovsTag
+	return withoutTag(name) + "-ovs:" + ovsTag
 }
 
 // Entry scripts of each image.
@@ -92,13 +92,13 @@ func writeOCI(ctx context.Context, cacheDir, out string, c Container, progress f
 		return nil, err
 	}
 	defer os.RemoveAll(work)
-	starts, err := writeLayer(filepath.Join(work, "ovs"), func(l *layer) error {
+	entryLayer, err := writeLayer(filepath.Join(work, "ovs"), func(l *layer) error {
 		return errors.Join(l.folder(entryPath), l.entries(ovsScripts()))
 	})
 	if err != nil {
 		return nil, err
 	}
-	main, ovs := packed{start: config("hairpin", tag(c.Name), "hairpin"), name: c.Name}, packed{}
+	main, ovs := packed{start: imageConfig("hairpin", tag(c.Name), "hairpin"), name: c.Name}, packed{}
 	var roots []string
 	for _, arch := range slices.Sorted(maps.Keys(hairpin)) {
 		if portmap[arch] == "" {
@@ -123,15 +123,15 @@ func writeOCI(ctx context.Context, cacheDir, out string, c Container, progress f
 			return nil, err
 		}
 		roots = append(roots, root)
-		main.variants, ovs.variants = append(main.variants, variant{arch, []blob{base, programs}}),
-			append(ovs.variants, variant{arch, []blob{base, starts}})
+		main.variants = append(main.variants, variant{arch, []blob{base, programs}})
+		ovs.variants = append(ovs.variants, variant{arch, []blob{base, entryLayer}})
 	}
 	ovsTag, err := list.OVSTag(roots...)
 	if err != nil {
 		return nil, err
 	}
 	ovs.name = ovsName(c.Name, ovsTag)
-	ovs.start = config("hairpin-ovs", ovsTag, "/"+entryPath+"/ovs")
+	ovs.start = imageConfig("hairpin-ovs", ovsTag, "/"+entryPath+"/ovs")
 	tmp := filepath.Join(work, "image.tar")
 	digests, err := writeLayout(tmp, main, ovs)
 	if err != nil {
@@ -145,7 +145,7 @@ func writeOCI(ctx context.Context, cacheDir, out string, c Container, progress f
 	return []string{main.name, ovs.name}, os.Rename(tmp, out)
 }
 
-func config(title, version, command string) v1.ImageConfig {
+func imageConfig(title, version, command string) v1.ImageConfig {
 	return v1.ImageConfig{Cmd: []string{command}, Labels: map[string]string{
 		v1.AnnotationTitle: title, v1.AnnotationVersion: version, v1.AnnotationLicenses: "Apache-2.0"}}
 }
@@ -185,7 +185,7 @@ const layerRules = "2"
 // rules that it was made from.
 func baseLayer(ctx context.Context, cacheDir, root string) (blob, error) {
 	file := filepath.Join(cacheDir, "layer"+layerRules+"-"+filepath.Base(root)+".tar")
-	unlock, err := lock(ctx, filepath.Join(cacheDir, ".image.lock"), func(string) {})
+	unlock, err := flock(ctx, filepath.Join(cacheDir, ".image.lock"), func(string) {})
 	if err != nil {
 		return blob{}, fmt.Errorf("lock image cache: %w", err)
 	}
@@ -321,8 +321,8 @@ func (p packed) describe() (entry v1.Descriptor, archives []dockerArchive, blobs
 		if len(p.variants) > 1 {
 			archive.RepoTags[0] += "-" + v.arch
 		}
-		own.Manifests, archives, blobs = append(own.Manifests, manifest), append(archives, archive),
-			append(blobs, all...)
+		own.Manifests = append(own.Manifests, manifest)
+		archives, blobs = append(archives, archive), append(blobs, all...)
 	}
 	entry = own.Manifests[0]
 	if len(p.variants) > 1 {
@@ -423,26 +423,4 @@ func (l *layer) blob(b blob) error {
 		return l.text(blobPath(b.Digest), 0o644, b.text)
 	}
 	return l.regular(&tar.Header{Typeflag: tar.TypeReg, Name: blobPath(b.Digest), Mode: 0o644, Size: b.Size}, b.file)
-}
-
-func tag(name string) string {
-	if _, t, ok := strings.Cut(path.Base(name), ":"); ok {
-		return t
-	}
-	return "latest"
-}
-
-// reference returns the full name of an image, as containerd stores it.
-func reference(name string) string {
-	if path.Base(name) == strings.TrimSuffix(path.Base(name), ":"+tag(name)) {
-		name += ":" + tag(name)
-	}
-	first, _, more := strings.Cut(name, "/")
-	switch {
-	case !more:
-		return "docker.io/library/" + name
-	case !strings.ContainsAny(first, ".:") && first != "localhost":
-		return "docker.io/" + name
-	}
-	return name
 }

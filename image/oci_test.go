@@ -299,12 +299,12 @@ func TestLock(t *testing.T) {
 	}
 	for version, lock := range map[string]string{"4.": lockedPackages, "3.5.0-": debian13Packages} {
 		for _, arch := range architectures() {
-			if text := locked(lock, arch); !strings.Contains(text, "openvswitch-switch "+version) ||
+			if text := linesFor(lock, arch); !strings.Contains(text, "openvswitch-switch "+version) ||
 				strings.Contains(text, arch) {
 				t.Errorf("of %s, with Open vSwitch %s: %s", arch, version, text)
 			}
 		}
-		if joinLocks(map[string]string{"amd64": locked(lock, "amd64"), "arm64": locked(lock, "arm64")}) != lock {
+		if joinLocks(map[string]string{"amd64": linesFor(lock, "amd64"), "arm64": linesFor(lock, "arm64")}) != lock {
 			t.Errorf("the lock with Open vSwitch %s is not as it is written", version)
 		}
 	}

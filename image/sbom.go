@@ -22,7 +22,7 @@ func writeBOM(dir, name string, sum digest.Digest, roots, programs []string) err
 	hex := sum.Encoded()
 	// RFC 9562, version 8
 	bom.SerialNumber = fmt.Sprintf("urn:uuid:%s-%s-8%s-8%s-%s", hex[:8], hex[8:12], hex[13:16], hex[17:20], hex[20:32])
-	repository := strings.TrimSuffix(path.Base(name), ":"+tag(name))
+	repository := path.Base(withoutTag(name))
 	bom.Metadata = &cdx.Metadata{Component: &cdx.Component{
 		BOMRef: name, Type: cdx.ComponentTypeContainer, Name: repository, Version: tag(name),
 		Hashes: &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex}},

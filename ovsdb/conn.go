@@ -214,8 +214,8 @@ func (c *Conn) settled() bool {
 	return len(c.unknown) == 0
 }
 
-// take removes the call that a response is for, and returns it. It returns nil if the call's
-// context has ended.
+// take removes the call that a response is for, and returns it: nil if the call's context has
+// ended. A response to a request that was not made is an error.
 func (c *Conn) take(id uint64) (*call, error) {
 	c.mu.Lock()
 	ca, last := c.calls[id], c.lastID

@@ -35,10 +35,9 @@
 //	func (LoadBalancer) Table() string { return "Load_Balancer" }
 //
 // An atom is a string, bool, int, float64 or [UUID]; a pointer to one is an optional value; a slice
-// is a set; a map from string or int is a map. A set of one may also be read as a bare atom, as the
-// server sends it. Sets are in ascending order without duplicates, and an empty set or map is nil,
-// so equal rows are equal Go values (reflect.DeepEqual). Rows of a View are shared between all
-// readers: do not modify them, their slices or their maps.
+// is a set; a map from string or int is a map. Sets are in ascending order without duplicates, and
+// an empty set or map is nil, so equal rows are equal Go values (reflect.DeepEqual). Rows of a View
+// are shared between all readers: do not modify them, their slices or their maps.
 //
 // # Transactions
 //

@@ -20,7 +20,8 @@ type Layout struct {
 	typ   reflect.Type
 }
 
-// NewLayout makes a layout. It panics if a column is given twice.
+// NewLayout makes a layout. It panics if a column is given twice, as
+// reflect.StructOf does.
 func NewLayout(table string, columns ...Column) Layout {
 	fields := []reflect.StructField{{Name: "UUID", Type: reflect.TypeFor[UUID](),
 		Tag: reflect.StructTag(`ovsdb:"_uuid" ` + codec.LayoutTag + `:"` + table + `"`)}}
@@ -70,7 +71,7 @@ type Record struct {
 // Table returns the name of the table.
 func (r Record) Table() string { return codec.LayoutTable(r.row.Type()) }
 
-// There reports whether the row exists.
+// Exists reports whether the row exists.
 func (r Record) Exists() bool { return r.row.IsValid() }
 
 // UUID returns the row's UUID.

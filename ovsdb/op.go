@@ -96,8 +96,10 @@ func (o Op) String() string {
 	if o.kind == "insert" || o.kind == "update" {
 		b.WriteString(label(o.row))
 	}
-	for i, c := range o.where {
-		fmt.Fprintf(&b, "%s %s %s %v", []string{" where", " and"}[min(i, 1)], c.column, c.function, c.value)
+	before := "where"
+	for _, c := range o.where {
+		fmt.Fprintf(&b, " %s %s %s %v", before, c.column, c.function, c.value)
+		before = "and"
 	}
 	return b.String()
 }
@@ -115,19 +117,19 @@ func label(row Row) string {
 }
 
 // appendOp renders an operation.
-func appendOp(buf []byte, cs *codec.Cache, o Op) (_ []byte, err error) {
+func appendOp(buf []byte, cache *codec.Cache, o Op) (_ []byte, err error) {
 	buf = append(jsontext.AppendString(append(buf, `{"op":`...), o.kind), `,`...)
 	switch o.kind {
 	case "insert":
-		buf, err = appendInsert(buf, cs, o)
+		buf, err = appendInsert(buf, cache, o)
 	case "update":
-		buf, err = appendUpdate(buf, cs, o)
+		buf, err = appendUpdate(buf, cache, o)
 	case "mutate":
-		buf, err = appendMutate(buf, cs, o)
+		buf, err = appendMutate(buf, cache, o)
 	case "delete":
-		buf, err = appendWhere(buf, cs, o)
+		buf, err = appendWhere(buf, cache, o)
 	case "select":
-		buf, err = appendSelect(buf, cs, o)
+		buf, err = appendSelect(buf, cache, o)
 	}
 	return append(buf, '}'), err
 }
@@ -137,21 +139,21 @@ func appendTable(buf []byte, o Op) []byte {
 }
 
 // appendWhere renders the table and the conditions.
-func appendWhere(buf []byte, cs *codec.Cache, o Op) (_ []byte, err error) {
+func appendWhere(buf []byte, cache *codec.Cache, o Op) (_ []byte, err error) {
 	if len(o.where) == 0 && !o.all {
 		return buf, errors.New("no rows chosen (by Where, Row or All)")
 	}
 	buf = append(appendTable(buf, o), `,"where":`...)
-	return appendConditions(buf, cs, o.where)
+	return appendConditions(buf, cache, o.where)
 }
 
-func appendConditions(buf []byte, cs *codec.Cache, where []condition) (_ []byte, err error) {
+func appendConditions(buf []byte, cache *codec.Cache, where []condition) (_ []byte, err error) {
 	buf = append(buf, '[')
 	for i, c := range where {
 		if i > 0 {
 			buf = append(buf, ',')
 		}
-		if buf, err = appendTriple(buf, cs, c.column, c.function, c.value); err != nil {
+		if buf, err = appendTriple(buf, cache, c.column, c.function, c.value); err != nil {
 			return buf, err
 		}
 	}
@@ -159,10 +161,10 @@ func appendConditions(buf []byte, cs *codec.Cache, where []condition) (_ []byte,
 }
 
 // appendTriple renders a condition or a mutation, whose forms are the same.
-func appendTriple(buf []byte, cs *codec.Cache, column, verb string, value any) ([]byte, error) {
+func appendTriple(buf []byte, cache *codec.Cache, column, verb string, value any) ([]byte, error) {
 	buf = append(jsontext.AppendString(append(buf, '['), column), ',')
 	buf = append(jsontext.AppendString(buf, verb), ',')
-	col := cs.Column(reflect.TypeOf(value))
+	col := cache.Column(reflect.TypeOf(value))
 	if col == nil {
 		return buf, fmt.Errorf("column %s: a %T cannot be written", column, value)
 	}
@@ -173,9 +175,9 @@ func appendTriple(buf []byte, cs *codec.Cache, column, verb string, value any) (
 	return append(buf, ']'), nil
 }
 
-func appendInsert(buf []byte, cs *codec.Cache, o Op) ([]byte, error) {
+func appendInsert(buf []byte, cache *codec.Cache, o Op) ([]byte, error) {
 	row := structOf(o.row)
-	c, err := cs.Of(row.Type())
+	c, err := cache.Of(row.Type())
 	if err != nil {
 		return buf, err
 	}
@@ -194,9 +196,9 @@ func appendInsert(buf []byte, cs *codec.Cache, o Op) ([]byte, error) {
 	return c.Append(append(buf, `,"row":`...), row, fields, true)
 }
 
-func appendUpdate(buf []byte, cs *codec.Cache, o Op) ([]byte, error) {
+func appendUpdate(buf []byte, cache *codec.Cache, o Op) ([]byte, error) {
 	row := structOf(o.row)
-	c, err := cs.Of(row.Type())
+	c, err := cache.Of(row.Type())
 	if err != nil {
 		return buf, err
 	}
@@ -207,14 +209,14 @@ func appendUpdate(buf []byte, cs *codec.Cache, o Op) ([]byte, error) {
 	if id := c.UUIDOf(row); len(o.where) == 0 && !o.all && id != "" {
 		o = o.Row(id)
 	}
-	if buf, err = appendWhere(buf, cs, o); err != nil {
+	if buf, err = appendWhere(buf, cache, o); err != nil {
 		return buf, err
 	}
 	return c.Append(append(buf, `,"row":`...), row, fields, false)
 }
 
-func appendMutate(buf []byte, cs *codec.Cache, o Op) (_ []byte, err error) {
-	if buf, err = appendWhere(buf, cs, o); err != nil {
+func appendMutate(buf []byte, cache *codec.Cache, o Op) (_ []byte, err error) {
+	if buf, err = appendWhere(buf, cache, o); err != nil {
 		return buf, err
 	}
 	buf = append(buf, `,"mutations":[`...)
@@ -222,15 +224,15 @@ func appendMutate(buf []byte, cs *codec.Cache, o Op) (_ []byte, err error) {
 		if i > 0 {
 			buf = append(buf, ',')
 		}
-		if buf, err = appendTriple(buf, cs, m.column, m.mutator, m.value); err != nil {
+		if buf, err = appendTriple(buf, cache, m.column, m.mutator, m.value); err != nil {
 			return buf, err
 		}
 	}
 	return append(buf, ']'), nil
 }
 
-func appendSelect(buf []byte, cs *codec.Cache, o Op) ([]byte, error) {
-	c, err := cs.Of(reflect.TypeOf(o.row))
+func appendSelect(buf []byte, cache *codec.Cache, o Op) ([]byte, error) {
+	c, err := cache.Of(reflect.TypeOf(o.row))
 	if err != nil {
 		return buf, err
 	}
@@ -238,7 +240,7 @@ func appendSelect(buf []byte, cs *codec.Cache, o Op) ([]byte, error) {
 	if err != nil {
 		return buf, err
 	}
-	if buf, err = appendWhere(buf, cs, o); err != nil {
+	if buf, err = appendWhere(buf, cache, o); err != nil {
 		return buf, err
 	}
 	names := []string{"_uuid"}

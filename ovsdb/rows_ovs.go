@@ -59,18 +59,20 @@ type Interface struct {
 	Type    string            `ovsdb:"type"` // empty: a kernel device; internal, patch, geneve …
 	Options map[string]string `ovsdb:"options"`
 	MAC     *string           `ovsdb:"mac"`
-	// set by ovs-vswitchd, as mtu, ofport, ifindex, the states and error
-	MACInUse      *string           `ovsdb:"mac_in_use"`
-	MTU           *int              `ovsdb:"mtu"`
+
 	MTURequest    *int              `ovsdb:"mtu_request"`
-	OFPort        *int              `ovsdb:"ofport"`         // -1: failed
 	OFPortRequest *int              `ovsdb:"ofport_request"` // 1 to 65279
-	IfIndex       *int              `ovsdb:"ifindex"`
-	AdminState    *string           `ovsdb:"admin_state"`
-	LinkState     *string           `ovsdb:"link_state"`
-	Error         *string           `ovsdb:"error"`
 	OtherConfig   map[string]string `ovsdb:"other_config"`
 	ExternalIDs   map[string]string `ovsdb:"external_ids"`
+
+	// set by ovs-vswitchd
+	MACInUse   *string `ovsdb:"mac_in_use"`
+	MTU        *int    `ovsdb:"mtu"`
+	OFPort     *int    `ovsdb:"ofport"` // -1: failed
+	IfIndex    *int    `ovsdb:"ifindex"`
+	AdminState *string `ovsdb:"admin_state"`
+	LinkState  *string `ovsdb:"link_state"`
+	Error      *string `ovsdb:"error"`
 }
 
 // Table returns "Interface".

@@ -119,22 +119,22 @@ func merge(rows, edits []entry) []entry {
 // since compares two sets: the UUIDs of the rows that are new or changed in r, and those of the
 // rows that only old has.
 func (r rowset) since(old rowset) (changed, deleted []UUID) {
-	a, b := cursor{chunks: old.chunks}, cursor{chunks: r.chunks}
-	for !a.end() || !b.end() {
+	before, after := cursor{chunks: old.chunks}, cursor{chunks: r.chunks}
+	for !before.end() || !after.end() {
 		switch {
-		case a.skip(&b):
-		case b.end() || !a.end() && a.entry().id < b.entry().id:
-			deleted = append(deleted, a.entry().id)
-			a.next()
-		case a.end() || b.entry().id < a.entry().id:
-			changed = append(changed, b.entry().id)
-			b.next()
+		case before.skip(&after):
+		case after.end() || !before.end() && before.entry().id < after.entry().id:
+			deleted = append(deleted, before.entry().id)
+			before.next()
+		case before.end() || after.entry().id < before.entry().id:
+			changed = append(changed, after.entry().id)
+			after.next()
 		default:
-			if a.entry().row != b.entry().row {
-				changed = append(changed, b.entry().id)
+			if before.entry().row != after.entry().row {
+				changed = append(changed, after.entry().id)
 			}
-			a.next()
-			b.next()
+			before.next()
+			after.next()
 		}
 	}
 	return changed, deleted

@@ -19,7 +19,7 @@ type check struct {
 	pod      string            // the pod of the server; empty = none of the test
 	question ui.ExplainOptions // the same path, for explain
 	result   podside.Result
-	beside   *check // of a measurement: the path to compare it with
+	baseline *check // of a measurement: the path to compare it with
 	explain  string // of a failure
 }
 
@@ -71,10 +71,12 @@ func (t *test) groups() []*group {
 				m.servers(c, j)
 				m.policies(c, j)
 			}
-			m.names(c, (i+1)%len(t.nodes))
+			m.dns(c, (i+1)%len(t.nodes))
 			if !host {
-				m.add(c, t.onService("itself through ClusterIP", selfName(i), "", servicePort),
-					podside.Check{Kind: podside.Answers, Server: clientName("client", i, false)}, "tcp", "udp")
+				itself := t.onService("itself through ClusterIP", selfName(i), "", servicePort)
+				itself.name = itself.group
+				m.add(c, itself, podside.Check{Kind: podside.Answers, Server: clientName("client", i, false)}, "tcp",
+					"udp")
 			}
 			for _, o := range t.Outside {
 				to, err := netip.ParseAddrPort(o)
@@ -90,12 +92,13 @@ func (t *test) groups() []*group {
 			}
 		}
 	}
+	if !t.FromHere {
+		return m.list
+	}
 	for j := range t.nodes {
 		for _, via := range slices.Compact([]int{j, (j + 1) % len(t.nodes)}) {
-			if t.FromHere {
-				m.add(client{here: true}, t.onNodePort(j, via, "pod on "+t.nodes[j].Name),
-					podside.Check{Kind: podside.Answers, Server: serverName(j)}, "tcp", "udp")
-			}
+			m.add(client{here: true}, t.onNodePort(j, via, "pod on "+t.nodes[j].Name),
+				podside.Check{Kind: podside.Answers, Server: serverName(j)}, "tcp", "udp")
 		}
 	}
 	return m.list
@@ -112,13 +115,13 @@ func (m *matrix) servers(c client, j int) {
 	service := m.onService("ClusterIP", serverName(j), on, servicePort)
 	m.add(c, pod, own, "tcp", "udp")
 	m.add(c, service, own, "tcp", "udp")
-	m.add(c, m.onService("ClusterIP of a server on a host", hostName(j), "host "+m.nodes[j].Name, servicePort),
-		podside.Check{Kind: podside.Answers, Server: hostName(j)}, "tcp", "udp")
+	m.add(c, m.onService("ClusterIP of a server on a host", hostServerName(j), "host "+m.nodes[j].Name, servicePort),
+		podside.Check{Kind: podside.Answers, Server: hostServerName(j)}, "tcp", "udp")
 	for _, via := range slices.Compact([]int{c.node, (c.node + 1) % len(m.nodes)}) {
 		m.add(c, m.onNodePort(j, via, on), server, "tcp", "udp")
 	}
 	node := m.onHost(j)
-	m.add(c, node, podside.Check{Kind: podside.Answers, Server: hostName(j)}, "tcp", "udp")
+	m.add(c, node, podside.Check{Kind: podside.Answers, Server: hostServerName(j)}, "tcp", "udp")
 	for _, to := range []target{pod, service, node} {
 		to.group = "full packets"
 		m.add(c, to, full, "udp", "tcp")
@@ -145,8 +148,8 @@ func (m *matrix) policies(c client, j int) {
 	}
 }
 
-// names adds the checks of DNS.
-func (m *matrix) names(c client, j int) {
+// dns adds the checks of names in DNS.
+func (m *matrix) dns(c client, j int) {
 	service := m.services[serverName(j)]
 	for _, host := range []string{service.Name, service.Name + "." + m.Namespace + ".svc"} {
 		n := &check{Check: podside.Check{Kind: podside.Resolves, Host: host, Want: clusterIPs(service)}, client: c,
@@ -177,7 +180,7 @@ func (m *matrix) add(c client, to target, k podside.Check, protocols ...string) 
 	}
 }
 
-// put adds a check to a group, unless it is to be skipped.
+// put adds a check to the group of its client's kind and title, unless it is to be skipped.
 func (m *matrix) put(title string, n *check) {
 	title = n.client.kind() + " → " + title
 	if m.skip.MatchString(title) || m.skip.MatchString(n.name) {
@@ -240,9 +243,6 @@ func (t *test) onPod(group, pod, name string, port int32) target {
 func (t *test) onService(group, service, name string, port int32) target {
 	s := t.services[service]
 	to := target{group: group, name: "ClusterIP → " + name, pod: s.Spec.Selector[podLabel]}
-	if name == "" {
-		to.name = "itself through ClusterIP"
-	}
 	to.explain.To = fmt.Sprintf("svc/%s/%s:%d", t.Namespace, service, port)
 	list := clusterIPs(s)
 	to.at = func(_ string, v6 bool) netip.AddrPort { return withPort(list, v6, port) }
@@ -251,7 +251,7 @@ func (t *test) onService(group, service, name string, port int32) target {
 
 // onNodePort returns the NodePorts of a Service at a node.
 func (t *test) onNodePort(j, via int, name string) target {
-	service := t.services[portName(j)]
+	service := t.services[nodePortName(j)]
 	to := target{group: "NodePort", name: fmt.Sprintf("NodePort of %s → %s", t.nodes[via].Name, name),
 		pod: serverName(j)}
 	to.explain.To = fmt.Sprintf("svc/%s/%s:%d", t.Namespace, service.Name, servicePort)
@@ -311,11 +311,11 @@ func withPort(list []netip.Addr, v6 bool, port int32) netip.AddrPort {
 func (t *test) paths() []*check {
 	j := 1 % len(t.nodes)
 	on := "pod on " + t.nodes[j].Name
-	measure := func(host bool, to target, sink int32, beside *check) *check {
+	measure := func(host bool, to target, sink int32, baseline *check) *check {
 		c := client{host: host}
 		v6 := !to.at("tcp", false).IsValid()
 		return &check{Check: podside.Check{Kind: podside.Measures, Protocol: "tcp", To: to.at("tcp", v6),
-			Sink: uint16(sink), For: t.Measure}, client: c, pod: to.pod, beside: beside,
+			Sink: uint16(sink), For: t.Measure}, client: c, pod: to.pod, baseline: baseline,
 			name: t.from(c) + " → " + to.name}
 	}
 	pod, service := t.onPod("", serverName(j), on, answerPort), t.onService("", serverName(j), on, servicePort)
@@ -324,7 +324,7 @@ func (t *test) paths() []*check {
 	fromPod := measure(false, pod, sinkPort, direct)
 	list := []*check{
 		direct, fromHost, measure(true, service, serviceSinkPort, fromHost),
-		measure(true, t.onNodePort(j, j, on), nodePort(t.services[portName(j)], "sink"), fromHost),
+		measure(true, t.onNodePort(j, j, on), nodePort(t.services[nodePortName(j)], "sink"), fromHost),
 		fromPod, measure(false, service, serviceSinkPort, fromPod),
 	}
 	return slices.DeleteFunc(list, func(c *check) bool { return !c.To.IsValid() || t.down[c.pod] })
@@ -332,7 +332,7 @@ func (t *test) paths() []*check {
 
 // onHost returns the server in the network of a node.
 func (t *test) onHost(j int) target {
-	return target{group: "node address", name: "host " + t.nodes[j].Name, pod: hostName(j),
+	return target{group: "node address", name: "host " + t.nodes[j].Name, pod: hostServerName(j),
 		at: func(_ string, v6 bool) netip.AddrPort {
 			return withPort(nodeAddresses(&t.nodes[j]), v6, int32(t.HostPort))
 		}}

@@ -36,14 +36,14 @@ func planned(n int, dual bool) *test {
 				corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
 		}
 		t.nodes = append(t.nodes, node)
-		for j, name := range []string{serverName(i), guardedName(i), hostName(i)} {
+		for j, name := range []string{serverName(i), guardedName(i), hostServerName(i)} {
 			p := &corev1.Pod{}
 			for _, ip := range ips(fmt.Sprint("10.244.", i, ".", j), fmt.Sprintf("fd00:%d::%d", i, j)) {
 				p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
 			}
 			t.pods[name] = p
 		}
-		for j, name := range []string{serverName(i), portName(i), guardedName(i), hostName(i), selfName(i)} {
+		for j, name := range []string{serverName(i), nodePortName(i), guardedName(i), hostServerName(i), selfName(i)} {
 			s := t.service(name, name, corev1.ServiceTypeNodePort, answerPort)
 			s.Spec.ClusterIPs = ips(fmt.Sprint("10.96.", i, ".", j), fmt.Sprintf("fd01:%d::%d", i, j))
 			for k := range s.Spec.Ports {
@@ -143,11 +143,11 @@ func TestMatrix(t *testing.T) {
 // are tested.
 func TestMatrixWithoutServer(t *testing.T) {
 	m := planned(2, true)
-	for _, name := range []string{serverName(0), guardedName(1), hostName(0)} {
+	for _, name := range []string{serverName(0), guardedName(1), hostServerName(0)} {
 		delete(m.pods, name)
 		m.down[name] = true
 		for _, s := range m.services {
-			if s.Name == name || name == serverName(0) && s.Name == portName(0) {
+			if s.Name == name || name == serverName(0) && s.Name == nodePortName(0) {
 				s.Spec.Selector[podLabel] = name
 			}
 		}
@@ -164,14 +164,14 @@ func TestMatrixWithoutServer(t *testing.T) {
 			}
 		}
 	}
-	if servers[serverName(0)]+servers[guardedName(1)]+servers[hostName(0)] > 0 || servers[serverName(1)] < 20 ||
-		servers[guardedName(0)] < 10 || servers[hostName(1)] < 10 {
+	if servers[serverName(0)]+servers[guardedName(1)]+servers[hostServerName(0)] > 0 || servers[serverName(1)] < 20 ||
+		servers[guardedName(0)] < 10 || servers[hostServerName(1)] < 10 {
 		t.Errorf("checks by server: %v", servers)
 	}
-	m.down[hostName(1)], m.down[serverName(1)] = true, true
+	m.down[hostServerName(1)], m.down[serverName(1)] = true, true
 	delete(m.pods, serverName(1))
 	m.services[serverName(1)].Spec.Selector[podLabel] = serverName(1)
-	m.services[portName(1)].Spec.Selector[podLabel] = serverName(1)
+	m.services[nodePortName(1)].Spec.Selector[podLabel] = serverName(1)
 	for _, c := range m.paths() {
 		t.Errorf("measured: %s", c.name)
 	}

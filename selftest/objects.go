@@ -42,14 +42,14 @@ const (
 )
 
 // Names of objects, by the number of their node.
-func serverName(i int) string  { return fmt.Sprint("server-", i) }
-func guardedName(i int) string { return fmt.Sprint("guarded-", i) }
-func hostName(i int) string    { return fmt.Sprint("host-", i) }
-func portName(i int) string    { return fmt.Sprint("nodeport-", i) }
-func selfName(i int) string    { return fmt.Sprint("self-", i) }
+func serverName(i int) string     { return fmt.Sprint("server-", i) }
+func guardedName(i int) string    { return fmt.Sprint("guarded-", i) }
+func hostServerName(i int) string { return fmt.Sprint("host-", i) }
+func nodePortName(i int) string   { return fmt.Sprint("nodeport-", i) }
+func selfName(i int) string       { return fmt.Sprint("self-", i) }
 
 // serverNames returns the names of the pods of a node with only servers.
-func serverNames(i int) []string { return []string{serverName(i), guardedName(i), hostName(i)} }
+func serverNames(i int) []string { return []string{serverName(i), guardedName(i), hostServerName(i)} }
 
 // makeServers creates the policy first, then Services and servers, and waits until the servers
 // run.
@@ -61,9 +61,9 @@ func (t *test) makeServers(ctx context.Context) error {
 	for i := range t.nodes {
 		for _, s := range []*corev1.Service{
 			t.service(serverName(i), serverName(i), corev1.ServiceTypeClusterIP, answerPort),
-			t.service(portName(i), serverName(i), corev1.ServiceTypeNodePort, answerPort),
+			t.service(nodePortName(i), serverName(i), corev1.ServiceTypeNodePort, answerPort),
 			t.service(guardedName(i), guardedName(i), corev1.ServiceTypeClusterIP, answerPort),
-			t.service(hostName(i), hostName(i), corev1.ServiceTypeClusterIP, host),
+			t.service(hostServerName(i), hostServerName(i), corev1.ServiceTypeClusterIP, host),
 			t.service(selfName(i), clientName("client", i, false), corev1.ServiceTypeClusterIP, answerPort),
 		} {
 			made, err := t.api.Services(t.Namespace).Create(ctx, s)
@@ -77,7 +77,7 @@ func (t *test) makeServers(ctx context.Context) error {
 		for _, p := range []*corev1.Pod{
 			t.pod(serverName(i), "server", i, false, podside.Work{Serve: []uint16{answerPort}, Sink: sinkPort}),
 			t.pod(guardedName(i), "guarded", i, false, podside.Work{Serve: []uint16{answerPort, blockedPort}}),
-			t.pod(hostName(i), "host", i, true, podside.Work{Serve: []uint16{t.HostPort}, Sink: t.HostPort + 2}),
+			t.pod(hostServerName(i), "host", i, true, podside.Work{Serve: []uint16{t.HostPort}, Sink: t.HostPort + 2}),
 		} {
 			if err := t.create(ctx, p); err != nil {
 				return err
@@ -91,7 +91,7 @@ func (t *test) makeServers(ctx context.Context) error {
 			if err == nil {
 				t.pods[name] = p
 			}
-			if err := t.ran(ctx, name, i, err); err != nil {
+			if err := t.recordRun(ctx, name, i, err); err != nil {
 				return err
 			}
 		}
@@ -210,7 +210,7 @@ func (t *test) running(ctx context.Context, name string, until time.Time) (*core
 	var last error
 	for {
 		p, err := t.get(ctx, name)
-		if final := (*ended)(nil); err == nil || errors.As(err, &final) {
+		if err == nil || isFinal(err) {
 			return p, err
 		}
 		if ctx.Err() == nil {
@@ -244,10 +244,10 @@ func (t *test) recheck(ctx context.Context) error {
 	for i := range t.nodes {
 		for _, name := range serverNames(i) {
 			_, err := t.get(ctx, name)
-			if final := (*ended)(nil); t.down[name] || !errors.As(err, &final) {
+			if t.down[name] || !isFinal(err) {
 				continue
 			}
-			if err := t.ran(ctx, name, i, err); err != nil {
+			if err := t.recordRun(ctx, name, i, err); err != nil {
 				return err
 			}
 		}
@@ -255,21 +255,21 @@ func (t *test) recheck(ctx context.Context) error {
 	return nil
 }
 
-// ran records whether a pod runs. If it does not, checks that need it are left out. The returned
-// error is that of an interrupt.
-func (t *test) ran(ctx context.Context, pod string, node int, err error) error {
+// recordRun records that a pod runs, or why it does not: then checks that need it are left out. It
+// returns an error only after an interrupt.
+func (t *test) recordRun(ctx context.Context, pod string, node int, why error) error {
 	name := fmt.Sprintf("pod %s on node %s", pod, t.nodes[node].Name)
 	i := slices.IndexFunc(t.runs.checks, func(c *check) bool { return c.name == name })
 	if i < 0 {
 		i = len(t.runs.checks)
 		t.runs.checks = append(t.runs.checks, &check{name: name})
 	}
-	if err != nil {
+	if why != nil {
 		if ctx.Err() != nil {
-			return fmt.Errorf("%s does not run: %w", name, err)
+			return fmt.Errorf("%s does not run: %w", name, why)
 		}
 		t.down[pod] = true
-		t.runs.checks[i].result.Error = report.Plain(err.Error(), "")
+		t.runs.checks[i].result.Error = report.Plain(why.Error(), "")
 		fmt.Fprintf(t.errw, "%s does not run: no path from or to it is tested\n", name)
 	}
 	return nil
@@ -292,6 +292,8 @@ func (t *test) warning(ctx context.Context, pod string) string {
 
 // ended is an error that waiting does not change.
 type ended struct{ error }
+
+func isFinal(err error) bool { return errors.As(err, new(*ended)) }
 
 // notRunning returns why a pod does not run, or nil.
 func (t *test) notRunning(ctx context.Context, p *corev1.Pod) error {

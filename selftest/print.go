@@ -126,8 +126,8 @@ func table(w io.Writer, paths []*check) error {
 			continue
 		}
 		compared := ""
-		if c.beside != nil && c.beside.result.Measured != nil {
-			compared = fmt.Sprintf("%.2f × %s", m.MegabitsPS/c.beside.result.Measured.MegabitsPS, c.beside.name)
+		if c.baseline != nil && c.baseline.result.Measured != nil {
+			compared = fmt.Sprintf("%.2f × %s", m.MegabitsPS/c.baseline.result.Measured.MegabitsPS, c.baseline.name)
 		}
 		fmt.Fprintf(t, "%s\t%.2f ms\t%.2f ms\t%.0f Mbit/s\t%s\n", c.name, m.ConnectMs, m.RoundTripMs, m.MegabitsPS,
 			compared)

@@ -16,6 +16,7 @@ import (
 // carryOut makes a pod for each client, which carries out its checks, and collects the results. The
 // pods stay, so that their paths can be explained.
 func (t *test) carryOut(ctx context.Context, role string, list []*check) error {
+	together := role == "client" // measurements of two pods must not overlap
 	by := map[client][]*check{}
 	var order []client
 	for _, c := range list {
@@ -29,7 +30,7 @@ func (t *test) carryOut(ctx context.Context, role string, list []*check) error {
 			continue
 		}
 		work := podside.Work{}
-		if role == "client" && !c.host {
+		if together && !c.host {
 			work.Serve = []uint16{answerPort} // of the Service that leads to the client itself
 		}
 		for _, k := range by[c] {
@@ -38,13 +39,13 @@ func (t *test) carryOut(ctx context.Context, role string, list []*check) error {
 		if err := t.create(ctx, t.pod(clientName(role, c.node, c.host), role, c.node, c.host, work)); err != nil {
 			return err
 		}
-		if role != "client" { // measurements of two pods must not overlap
+		if !together {
 			if err := t.collect(ctx, role, c, time.Now().Add(startTime), by[c]); err != nil {
 				return err
 			}
 		}
 	}
-	if role != "client" {
+	if !together {
 		return nil
 	}
 	until := time.Now().Add(startTime)
@@ -76,7 +77,7 @@ func sendHere(ctx context.Context, list []*check) {
 func (t *test) collect(ctx context.Context, role string, c client, until time.Time, list []*check) error {
 	pod := clientName(role, c.node, c.host)
 	if _, err := t.running(ctx, pod, until); err != nil {
-		return t.ran(ctx, pod, c.node, err)
+		return t.recordRun(ctx, pod, c.node, err)
 	}
 	last := errors.New("it has no results yet")
 	for {
@@ -91,13 +92,13 @@ func (t *test) collect(ctx context.Context, role string, c client, until time.Ti
 				report.PlainStrings(&r)
 				list[r.Check].result = r
 			}
-			return t.ran(ctx, pod, c.node, nil)
+			return t.recordRun(ctx, pod, c.node, nil)
 		}
 		if _, why := t.get(ctx, pod); why != nil {
 			err = why
 		}
-		if final := (*ended)(nil); errors.As(err, &final) {
-			return t.ran(ctx, pod, c.node, err)
+		if isFinal(err) {
+			return t.recordRun(ctx, pod, c.node, err)
 		}
 		if err != nil && ctx.Err() == nil {
 			last = err

@@ -42,7 +42,7 @@ const (
 // then removed from the API.
 var forceAfter = 10 * time.Second
 
-// startTime is how long a pod has until it runs.
+// startTime is how long a pod has until it runs. Tests shorten both times.
 var startTime = 3 * time.Minute
 
 // Options select what is tested, and how.
@@ -168,7 +168,7 @@ func (t *test) run(ctx context.Context) (err error) {
 	return t.show(tested, paths)
 }
 
-// tested returns the checks with a client and a server that run.
+// tested returns the checks with a client and a server that run. It changes list.
 func (t *test) tested(role string, list []*check) []*check {
 	return slices.DeleteFunc(list, func(c *check) bool {
 		return t.down[c.pod] || !c.client.here && t.down[clientName(role, c.client.node, c.client.host)]

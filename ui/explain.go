@@ -67,11 +67,11 @@ func ExplainOutputs() []string { return []string{"text", "json", "yaml", "markdo
 // nil error means that the packet arrives and its reply comes back. ErrProblems means that one of
 // them does not, or that a fault was found.
 func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c config.Config) error {
-	if err := o.words(); err != nil {
+	if err := o.parse(); err != nil {
 		return err
 	}
 	if o.Live || o.Send {
-		if err := o.asAgentsSay(); err != nil {
+		if err := o.rejectFlags(); err != nil {
 			return err
 		}
 		return explainLive(ctx, w, errw, o, c)
@@ -85,11 +85,11 @@ func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c config.
 		return err
 	}
 	if o.Diff == "" {
-		return tell(w, e, nil, o)
+		return printExplanation(w, e, nil, o)
 	}
 	changed, err := readFolder("--diff", o.Diff, c)
 	if err == nil {
-		err = canAct(o.Flags, changed)
+		err = checkFlags(o.Flags, changed)
 	}
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c config.
 	if err != nil {
 		return fmt.Errorf("after the change: %w", err)
 	}
-	return tellDifference(w, e, after)
+	return printDifference(w, e, after)
 }
 
 // cluster returns the options for requests to every node.
@@ -107,8 +107,8 @@ func (o *ExplainOptions) cluster(c config.Config) inspect.ClusterOptions {
 		Timeout: o.Timeout}
 }
 
-// words parses Proto and IPFamily.
-func (o *ExplainOptions) words() error {
+// parse parses Proto and IPFamily.
+func (o *ExplainOptions) parse() error {
 	if o.Proto != "" {
 		all := []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
 		i := slices.IndexFunc(all, func(p cluster.Protocol) bool { return p.String() == strings.ToLower(o.Proto) })
@@ -129,23 +129,26 @@ func (o *ExplainOptions) words() error {
 	return nil
 }
 
+// problemPrefix starts each line of planned with a problem.
+const problemPrefix = "problem: "
+
 // planned returns the World of a Snapshot's desired state. It plans a node when a packet reaches
 // it. Problems of objects are reported on errw.
 func planned(errw io.Writer, s *cluster.Snapshot) walk.World {
-	told := map[string]bool{}
-	tell := func(problems []cluster.Problem) {
+	printed := map[string]bool{}
+	printProblems := func(problems []cluster.Problem) {
 		for _, p := range problems {
-			if text := p.Error(); !told[text] {
-				told[text] = true
-				fmt.Fprintf(errw, "problem: %s\n", text)
+			if text := p.Error(); !printed[text] {
+				printed[text] = true
+				fmt.Fprintf(errw, problemPrefix+"%s\n", text)
 			}
 		}
 	}
-	tell(s.Problems)
+	printProblems(s.Problems)
 	planner := plan.NewPlanner()
 	return walk.World{Snapshot: s, Lookup: func(node string) (datapath.State, bool) {
 		state, problems := planner.Node(s, node)
-		tell(problems)
+		printProblems(problems)
 		return state, state.NB != nil
 	}}
 }
@@ -154,9 +157,9 @@ func explainIn(errw io.Writer, s *cluster.Snapshot, q question.Question) (*expla
 	return explain.Ask(walk.New(planned(errw, s)), s, q)
 }
 
-// tell prints an explanation, and the fault if one was found.
-func tell(w io.Writer, e *explain.Explanation, fault *explain.Fault, o ExplainOptions) error {
-	text, err := told(e, fault, o)
+// printExplanation prints an explanation, and the fault if one was found.
+func printExplanation(w io.Writer, e *explain.Explanation, fault *explain.Fault, o ExplainOptions) error {
+	text, err := textOf(e, fault, o)
 	if err != nil {
 		return err
 	}
@@ -169,7 +172,8 @@ func tell(w io.Writer, e *explain.Explanation, fault *explain.Fault, o ExplainOp
 	return nil
 }
 
-func told(e *explain.Explanation, fault *explain.Fault, o ExplainOptions) (string, error) {
+// textOf returns an explanation in the format of o.
+func textOf(e *explain.Explanation, fault *explain.Fault, o ExplainOptions) (string, error) {
 	last := ""
 	if fault != nil {
 		last = "\n" + fault.String()
@@ -197,9 +201,9 @@ func told(e *explain.Explanation, fault *explain.Fault, o ExplainOptions) (strin
 	return e.Text(o.Form) + last, nil
 }
 
-// tellDifference prints the effect of a change on a packet. The result depends only on whether the
+// printDifference prints the effect of a change on a packet. The result depends only on whether the
 // packet arrives after the change.
-func tellDifference(w io.Writer, before, after *explain.Explanation) error {
+func printDifference(w io.Writer, before, after *explain.Explanation) error {
 	text := explain.Difference(before, after)
 	if text == "" {
 		text = "The change does not touch this packet. " + after.Sentence() + "\n"

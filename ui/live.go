@@ -25,11 +25,11 @@ import (
 // explainLive explains a walk through the real state, and the first difference from the desired
 // state.
 func explainLive(ctx context.Context, w, errw io.Writer, o ExplainOptions, c config.Config) error {
-	has, fault, err := walkLive(ctx, errw, o, c)
+	actual, fault, err := walkLive(ctx, errw, o, c)
 	if err != nil {
 		return err
 	}
-	return tell(w, has, fault, o)
+	return printExplanation(w, actual, fault, o)
 }
 
 // walkLive walks the packet through the desired state of the nodes, and through the state read back
@@ -41,49 +41,49 @@ func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions,
 	if err != nil {
 		return nil, nil, err
 	}
-	must, err := explainIn(io.Discard, s, o.Question)
+	desired, err := explainIn(io.Discard, s, o.Question)
 	if err != nil {
 		return nil, nil, err
 	}
-	facts := readBack(ctx, errw, ask, o.asked(must))
+	facts := readBack(ctx, errw, ask, o.nodesToRead(desired))
 	for node, f := range facts {
 		s = withOwn(s, f.snapshot, node)
 	}
-	wanted := planned(errw, s)
-	real := wanted
-	real.States = map[string]datapath.State{}
+	desiredWorld := planned(errw, s)
+	actualWorld := desiredWorld
+	actualWorld.States = map[string]datapath.State{}
 	for node, f := range facts {
-		want, _ := wanted.Lookup(node)
-		real.States[node] = datapath.Adopted(want, f.found)
+		state, _ := desiredWorld.Lookup(node)
+		actualWorld.States[node] = datapath.Adopted(state, f.found)
 	}
-	if must, err = explain.Ask(walk.New(wanted), s, o.Question); err != nil {
+	if desired, err = explain.Ask(walk.New(desiredWorld), s, o.Question); err != nil {
 		return nil, nil, err
 	}
-	has, err := explain.Ask(walk.New(real), s, o.Question)
+	actual, err := explain.Ask(walk.New(actualWorld), s, o.Question)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, node := range onTheWay(has) {
+	for _, node := range nodesOnPath(actual) {
 		if facts[node] == nil {
-			fmt.Fprintf(errw, "%s was not read back: what it must have stands for what it has\n", node)
+			fmt.Fprintf(errw, "%s was not read back: its desired state is used in place of the real one\n", node)
 		}
 	}
-	fault := explain.FindFault(must, has)
+	fault := explain.FindFault(desired, actual)
 	if o.Send {
-		w := walk.New(real)
+		w := walk.New(actualWorld)
 		p := &prover{ask: ask, errw: errw, o: o, s: s, facts: facts,
 			walk: func(q question.Question) (*explain.Explanation, error) { return explain.Ask(w, s, q) }}
-		if has, err = p.prove(ctx, has); err != nil {
+		if actual, err = p.prove(ctx, actual); err != nil {
 			return nil, nil, err
 		}
 	}
 	if fault != nil {
-		has.AddFault(fault, must)
+		actual.AddFault(fault, desired)
 		if f := facts[fault.Node]; f != nil {
 			fault.Repair = repairState(f.report, fault.Stage)
 		}
 	}
-	return has, fault, nil
+	return actual, fault, nil
 }
 
 // asker sends a request to the agent of a node.
@@ -126,8 +126,8 @@ func liveSource(ctx context.Context, o ExplainOptions, c config.Config) (asker, 
 // errElsewhere is the error for nodes that this node cannot reach.
 var errElsewhere = errors.New("only --all and --kubeconfig read other nodes back")
 
-// onTheWay returns the nodes that a packet and its reply pass.
-func onTheWay(e *explain.Explanation) []string {
+// nodesOnPath returns the nodes on the path of a packet and its reply.
+func nodesOnPath(e *explain.Explanation) []string {
 	nodes := []string{e.Trace.From.Node, e.Trace.Verdict.At.Node}
 	for _, s := range slices.Concat(e.Trace.Forward, e.Trace.Reply) {
 		nodes = append(nodes, s.Node)
@@ -136,9 +136,10 @@ func onTheWay(e *explain.Explanation) []string {
 	return slices.DeleteFunc(slices.Compact(nodes), func(n string) bool { return n == "" })
 }
 
-// asked returns the nodes to read back: those on the path, and with Send those of all endpoints.
-func (o *ExplainOptions) asked(e *explain.Explanation) []string {
-	nodes := onTheWay(e)
+// nodesToRead returns the nodes to read back: those on the path, and with Send those of all
+// endpoints.
+func (o *ExplainOptions) nodesToRead(e *explain.Explanation) []string {
+	nodes := nodesOnPath(e)
 	for _, x := range e.Endpoints {
 		if o.Send && x.Node != "" && !slices.Contains(nodes, x.Node) {
 			nodes = append(nodes, x.Node)

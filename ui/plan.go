@@ -45,7 +45,7 @@ func Plan(w, errw io.Writer, o PlanOptions, flags []string, c config.Config) err
 		}
 		return fmt.Errorf("-f %s: has no Node %q; choose one with --node: %s", o.Dir, node, strings.Join(known, ", "))
 	}
-	if err := canAct(flags, &cluster.Snapshot{Nodes: []*cluster.Node{s.Node(node)}}); err != nil {
+	if err := checkFlags(flags, &cluster.Snapshot{Nodes: []*cluster.Node{s.Node(node)}}); err != nil {
 		return err
 	}
 	state, problems := plan.Node(s, node)

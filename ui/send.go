@@ -41,15 +41,14 @@ type receiver struct {
 
 // prove sends the packet of an explanation and returns the walk of that packet, with the proof.
 func (p *prover) prove(ctx context.Context, e *explain.Explanation) (*explain.Explanation, error) {
-	protocol, family := e.Trace.Sent.Protocol, cluster.FamilyOf(e.Trace.Sent.Dst)
 	from := e.Trace.From
 	if from.Node != "" && p.facts[from.Node] == nil {
 		return nil, fmt.Errorf("--send: the agent of %s, where the packet starts, cannot be asked", from.Node)
 	}
-	receivers, everywhere := p.receivers(e)
+	receivers, complete := p.receivers(e)
 	defer p.unwatch(context.WithoutCancel(ctx))
 	for _, w := range receivers {
-		r := &report.Send{Protocol: protocol, Pod: w.at.Pod, Port: w.port}
+		r := &report.Send{Protocol: e.Trace.Sent.Protocol, Pod: w.at.Pod, Port: w.port}
 		if err := p.json(ctx, w.at.Node, "/watch", r, &w.id); err != nil {
 			return nil, err
 		}
@@ -74,36 +73,48 @@ func (p *prover) prove(ctx context.Context, e *explain.Explanation) (*explain.Ex
 	if e, err = p.walk(q); err != nil {
 		return nil, err
 	}
-	observed := map[string]*explain.Observation{}
-	if !everywhere && len(arrivals) == 0 && choices(e) > 1 {
+	if !complete && len(arrivals) == 0 && choices(e) > 1 {
 		// The packet went to one of the endpoints on nodes that cannot be reached: which one is
 		// unknown.
 		e.Proof = e.Prove(sent, nil, nil, false)
 		return e, nil
 	}
+	observed, err := p.observe(ctx, e, q.FromPort)
+	if err != nil {
+		return nil, err
+	}
+	for node, o := range observed {
+		o.Before, o.After = before[node], after[node]
+	}
+	e.Proof = e.Prove(sent, observed, arrivals, complete && len(p.watched) > 0 || len(arrivals) > 0)
+	return e, nil
+}
+
+// observe returns what each node has of the packet, except its counters. fromPort is the source
+// port that was sent.
+func (p *prover) observe(ctx context.Context, e *explain.Explanation,
+	fromPort uint16) (map[string]*explain.Observation, error) {
+	// If the source port is replaced on the path, connections are found by the destination ports
+	// instead: the one that was sent, and that of the endpoint.
+	ports := []uint16{fromPort}
+	if sourceMoves(e) && e.Trace.Sent.DstPort != fromPort {
+		ports = []uint16{e.Trace.Sent.DstPort, e.Trace.Verdict.Seen.DstPort}
+	}
+	observed := map[string]*explain.Observation{}
 	for node, f := range p.facts {
-		var entries []string
-		r := &report.Send{Protocol: protocol, Family: family, Port: q.FromPort}
-		if sourceMoves(e) {
-			r.Port = e.Trace.Sent.DstPort
-		}
-		if err := p.json(ctx, node, "/connections", r, &entries); err != nil {
-			return nil, err
-		}
-		if r.Port != q.FromPort {
-			var more []string
-			r.Port = e.Trace.Verdict.Seen.DstPort
-			if err := p.json(ctx, node, "/connections", r, &more); err != nil {
+		n := f.snapshot.Node(node)
+		o := &explain.Observation{Userspace: n == nil || n.Gateway.Userspace}
+		for _, port := range ports {
+			var entries []string
+			r := &report.Send{Protocol: e.Trace.Sent.Protocol, Family: cluster.FamilyOf(e.Trace.Sent.Dst), Port: port}
+			if err := p.json(ctx, node, "/connections", r, &entries); err != nil {
 				return nil, err
 			}
-			entries = append(entries, more...)
+			o.Entries = append(o.Entries, entries...)
 		}
-		n := f.snapshot.Node(node)
-		observed[node] = &explain.Observation{Before: before[node], After: after[node], Entries: entries,
-			Userspace: n == nil || n.Gateway.Userspace}
+		observed[node] = o
 	}
-	e.Proof = e.Prove(sent, observed, arrivals, everywhere && len(p.watched) > 0 || len(arrivals) > 0)
-	return e, nil
+	return observed, nil
 }
 
 // choices returns the number of endpoints that the packet could go to.
@@ -122,14 +133,14 @@ func sourceMoves(e *explain.Explanation) bool {
 		func(s packet.Step) bool { return s.After.SrcPort != e.Trace.Sent.SrcPort })
 }
 
-// receivers returns the places where the packet may arrive and whose agents can be reached. all
-// reports whether there are no others.
-func (p *prover) receivers(e *explain.Explanation) (list []receiver, all bool) {
-	all = true
+// receivers returns the places where the packet may arrive, of nodes with an agent that can be
+// reached. complete reports whether there are no others.
+func (p *prover) receivers(e *explain.Explanation) (list []receiver, complete bool) {
+	complete = true
 	add := func(at walk.Point, port uint16) {
 		w := receiver{at: at, port: port}
 		if at.Node == "" || p.facts[at.Node] == nil {
-			all = false
+			complete = false
 		} else if !slices.Contains(list, w) {
 			list = append(list, w)
 		}
@@ -147,7 +158,7 @@ func (p *prover) receivers(e *explain.Explanation) (list []receiver, all bool) {
 			}
 		}
 	}
-	return list, all
+	return list, complete
 }
 
 // send sends the packet, or waits for it if its source is an external client.
@@ -173,19 +184,19 @@ func (p *prover) send(ctx context.Context,
 	}
 	// The packet, and even a reply, may arrive before the receiving agent has read it from its
 	// socket.
-	most := 100 * time.Millisecond
+	limit := 100 * time.Millisecond
 	if t.Verdict.Delivered {
-		most = time.Second
+		limit = time.Second
 	}
-	arrivals, err = p.await(ctx, most, 20*time.Millisecond, foreign)
+	arrivals, err = p.await(ctx, limit, 20*time.Millisecond, foreign)
 	return sent, arrivals, err
 }
 
 // await waits until a receiver has seen a packet that is not foreign, at most for the duration
-// most.
-func (p *prover) await(ctx context.Context, most, every time.Duration,
+// limit.
+func (p *prover) await(ctx context.Context, limit, every time.Duration,
 	foreign func(explain.Arrival) bool) ([]explain.Arrival, error) {
-	for end := time.Now().Add(most); ; {
+	for end := time.Now().Add(limit); ; {
 		arrivals, err := p.arrived(ctx)
 		if foreign != nil {
 			arrivals = slices.DeleteFunc(arrivals, foreign)

@@ -43,8 +43,8 @@ func TestSendUnwatches(t *testing.T) {
 	}
 }
 
-// TestUIHealthOfCanceledRequest checks that a reader who leaves while agents are asked does not leave
-// its error to the next one.
+// TestUIHealthOfCanceledRequest checks that a request that is canceled while agents are asked does
+// not leave its error to the next one.
 func TestUIHealthOfCanceledRequest(t *testing.T) {
 	c := config.DefaultConfig()
 	c.Process.RunDir = t.TempDir()

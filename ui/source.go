@@ -27,7 +27,7 @@ import (
 func explainedSnapshot(ctx context.Context, o ExplainOptions, c config.Config) (*cluster.Snapshot, error) {
 	s, err := readExplained(ctx, o, c)
 	if err == nil {
-		err = canAct(o.Flags, s)
+		err = checkFlags(o.Flags, s)
 	}
 	return s, err
 }
@@ -70,8 +70,8 @@ func ReportedFlags() (list []string) {
 	return list
 }
 
-// canAct rejects a flag that has no effect, because every Node reports its option.
-func canAct(flags []string, s *cluster.Snapshot) error {
+// checkFlags returns an error for a flag without effect: every Node reports its option.
+func checkFlags(flags []string, s *cluster.Snapshot) error {
 	if len(s.Nodes) == 0 || slices.ContainsFunc(s.Nodes, func(n *cluster.Node) bool { return n.Gateway.Mode == "" }) {
 		return nil
 	}
@@ -85,8 +85,8 @@ func canAct(flags []string, s *cluster.Snapshot) error {
 	return nil
 }
 
-// asAgentsSay rejects flags without effect: agents report the configuration of their cluster.
-func (o *ExplainOptions) asAgentsSay() error {
+// rejectFlags returns an error for any flag: agents report the configuration of their cluster.
+func (o *ExplainOptions) rejectFlags() error {
 	if len(o.Flags) == 0 {
 		return nil
 	}
@@ -108,7 +108,7 @@ func readExplained(ctx context.Context, o ExplainOptions, c config.Config) (*clu
 	case c.Process.Kubeconfig != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "":
 		return readAPI(ctx, c)
 	}
-	if err := o.asAgentsSay(); err != nil {
+	if err := o.rejectFlags(); err != nil {
 		return nil, err
 	}
 	s, err := agentSnapshot(ctx, c)

@@ -72,7 +72,7 @@ func serve(ctx context.Context, w io.Writer, o Options, c config.Config, client 
 	}
 	s, err := u.snapshot(ctx)
 	if err == nil {
-		err = canAct(o.Flags, s)
+		err = checkFlags(o.Flags, s)
 	}
 	if err != nil { // better reported here than on every page
 		return errors.Join(err, l.Close())
@@ -254,8 +254,8 @@ func (u *ui) fail(w http.ResponseWriter, status int, title, message string) {
 	u.send(w, status, html, err)
 }
 
-// known returns the cluster, or writes an error page if it cannot be read.
-func (u *ui) known(w http.ResponseWriter, q *http.Request) *cluster.Snapshot {
+// clusterOrFail returns the cluster, or writes an error page if it cannot be read.
+func (u *ui) clusterOrFail(w http.ResponseWriter, q *http.Request) *cluster.Snapshot {
 	s, err := u.snapshot(q.Context())
 	if err != nil {
 		u.fail(w, http.StatusServiceUnavailable, "The cluster cannot be read", err.Error())
@@ -280,7 +280,7 @@ func (u *ui) question(w http.ResponseWriter, q *http.Request) (page.Query, *ques
 }
 
 func (u *ui) node(w http.ResponseWriter, q *http.Request) {
-	s := u.known(w, q)
+	s := u.clusterOrFail(w, q)
 	if s == nil {
 		return
 	}
@@ -302,7 +302,7 @@ func (u *ui) node(w http.ResponseWriter, q *http.Request) {
 
 // described returns the policies of a pod. If it is nil, the response is written.
 func (u *ui) described(w http.ResponseWriter, q *http.Request) (*cluster.Snapshot, *policy.PodDescription) {
-	s := u.known(w, q)
+	s := u.clusterOrFail(w, q)
 	if s == nil {
 		return nil, nil
 	}
@@ -341,7 +341,7 @@ func problemLines(lists ...[]cluster.Problem) []string {
 // asked returns the cluster and the question. If ok is false, it has written the response.
 func (u *ui) asked(w http.ResponseWriter,
 	q *http.Request) (s *cluster.Snapshot, ask page.Query, bad *question.BadArgument, ok bool) {
-	if s = u.known(w, q); s == nil {
+	if s = u.clusterOrFail(w, q); s == nil {
 		return nil, ask, nil, false
 	}
 	ask, bad, ok = u.question(w, q)
@@ -378,13 +378,13 @@ func (u *ui) answer(ctx context.Context, s *cluster.Snapshot,
 	o := u.o
 	o.Question = question.Question{From: q.From, To: q.To, Endpoint: q.Endpoint, Via: q.Via, NodePort: q.NodePort}
 	o.Proto, o.IPFamily = q.Proto, q.Family
-	if err := o.words(); err != nil {
+	if err := o.parse(); err != nil {
 		return nil, nil, err
 	}
 	a = &page.Answer{}
-	var told bytes.Buffer
+	var messages bytes.Buffer
 	if q.Live && u.frame.Live {
-		a.Explanation, a.Fault, err = walkLive(ctx, &told, o, u.c)
+		a.Explanation, a.Fault, err = walkLive(ctx, &messages, o, u.c)
 		if err != nil && !errors.As(err, new(*question.BadArgument)) {
 			a.Notes = append(a.Notes, "Not compared with what is really there: "+err.Error())
 		} else if err != nil {
@@ -392,12 +392,12 @@ func (u *ui) answer(ctx context.Context, s *cluster.Snapshot,
 		}
 	}
 	if a.Explanation == nil {
-		if a.Explanation, err = explainIn(&told, s, o.Question); err != nil {
+		if a.Explanation, err = explainIn(&messages, s, o.Question); err != nil {
 			return nil, nil, err
 		}
 	}
-	for line := range strings.Lines(told.String()) {
-		if p, ok := strings.CutPrefix(line, "problem: "); ok {
+	for line := range strings.Lines(messages.String()) {
+		if p, ok := strings.CutPrefix(line, problemPrefix); ok {
 			problems = append(problems, strings.TrimSpace(p))
 		} else {
 			a.Notes = append(a.Notes, strings.TrimSpace(line))
@@ -406,8 +406,8 @@ func (u *ui) answer(ctx context.Context, s *cluster.Snapshot,
 	return a, problems, nil
 }
 
-// alone returns the answer for a file that is saved. If it is nil, the response is written.
-func (u *ui) alone(w http.ResponseWriter, q *http.Request) *page.Answer {
+// answerAlone returns the answer without a page, for a file. If it is nil, the response is written.
+func (u *ui) answerAlone(w http.ResponseWriter, q *http.Request) *page.Answer {
 	s, ask, bad, ok := u.asked(w, q)
 	if !ok {
 		return nil
@@ -426,7 +426,7 @@ func (u *ui) alone(w http.ResponseWriter, q *http.Request) *page.Answer {
 
 // picture serves the picture of a walk alone, to be saved.
 func (u *ui) picture(w http.ResponseWriter, q *http.Request) {
-	if a := u.alone(w, q); a != nil {
+	if a := u.answerAlone(w, q); a != nil {
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 		w.Header().Set("Content-Type", "image/svg+xml")
 		_, _ = io.WriteString(w, picture.SVG(a.Explanation)) // client disconnected
@@ -435,7 +435,7 @@ func (u *ui) picture(w http.ResponseWriter, q *http.Request) {
 
 // steps serves a walk as `hairpin explain -o json` prints it.
 func (u *ui) steps(w http.ResponseWriter, q *http.Request) {
-	a := u.alone(w, q)
+	a := u.answerAlone(w, q)
 	if a == nil {
 		return
 	}

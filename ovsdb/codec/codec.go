@@ -59,44 +59,44 @@ type Cache struct {
 }
 
 // Of returns the RowType for the type of a row or of a pointer to a row.
-func (cs *Cache) Of(t reflect.Type) (*RowType, error) {
+func (cache *Cache) Of(t reflect.Type) (*RowType, error) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if c, ok := cs.rows.Load(t); ok {
-		return c.(*RowType), nil
+	if rt, ok := cache.rows.Load(t); ok {
+		return rt.(*RowType), nil
 	}
-	c, err := NewRowType(t)
+	rt, err := NewRowType(t)
 	if err != nil {
 		return nil, err
 	}
-	cs.rows.Store(t, c)
-	return c, nil
+	cache.rows.Store(t, rt)
+	return rt, nil
 }
 
 // Column returns the column for the type of a value, or nil.
-func (cs *Cache) Column(t reflect.Type) Column {
+func (cache *Cache) Column(t reflect.Type) Column {
 	if t == nil {
 		return nil
 	}
-	if c, ok := cs.values.Load(t); ok {
+	if c, ok := cache.values.Load(t); ok {
 		return c.(Column)
 	}
 	c := columnOf(t)
 	if c != nil {
-		cs.values.Store(t, c)
+		cache.values.Store(t, c)
 	}
 	return c
 }
 
 // NewRowType returns the RowType of a struct that is a Row or the type of a layout.
 func NewRowType(t reflect.Type) (*RowType, error) {
-	c := &RowType{Type: t, uuid: -1}
+	rt := &RowType{Type: t, uuid: -1}
 	switch {
 	case LayoutTable(t) != "":
-		c.Table = LayoutTable(t)
+		rt.Table = LayoutTable(t)
 	case t.Implements(reflect.TypeFor[Row]()) && t.Kind() == reflect.Struct:
-		c.Table = reflect.Zero(t).Interface().(Row).Table()
+		rt.Table = reflect.Zero(t).Interface().(Row).Table()
 	default:
 		return nil, fmt.Errorf("ovsdb: %s is not a row: want a struct with a method Table() string", t)
 	}
@@ -106,71 +106,71 @@ func NewRowType(t reflect.Type) (*RowType, error) {
 		switch {
 		case name == "":
 		case name == "_uuid" && f.Type == reflect.TypeFor[UUID]():
-			c.uuid = i
+			rt.uuid = i
 		default:
 			col := columnOf(f.Type)
 			if col == nil || !f.IsExported() {
 				return nil, fmt.Errorf("ovsdb: %s: field %s of type %s cannot stand for a column", t, f.Name, f.Type)
 			}
-			c.fields = append(c.fields, Field{name, i, col})
+			rt.fields = append(rt.fields, Field{name, i, col})
 		}
 	}
-	if c.uuid < 0 {
+	if rt.uuid < 0 {
 		return nil, fmt.Errorf("ovsdb: %s has no field UUID of type UUID with the tag _uuid", t)
 	}
-	return c, nil
+	return rt, nil
 }
 
 // field returns the field for a column, or nil if the row type has none.
-func (c *RowType) field(name []byte) *Field {
-	for i := range c.fields {
-		if c.fields[i].Name == string(name) {
-			return &c.fields[i]
+func (rt *RowType) field(name []byte) *Field {
+	for i := range rt.fields {
+		if rt.fields[i].Name == string(name) {
+			return &rt.fields[i]
 		}
 	}
 	return nil
 }
 
 // Pick returns the fields for some columns, or all if columns is empty.
-func (c *RowType) Pick(columns []string) ([]*Field, error) {
+func (rt *RowType) Pick(columns []string) ([]*Field, error) {
 	var picked []*Field
-	for i := range c.fields {
-		if len(columns) == 0 || slices.Contains(columns, c.fields[i].Name) {
-			picked = append(picked, &c.fields[i])
+	for i := range rt.fields {
+		if len(columns) == 0 || slices.Contains(columns, rt.fields[i].Name) {
+			picked = append(picked, &rt.fields[i])
 		}
 	}
 	for _, name := range columns {
-		if c.field([]byte(name)) == nil {
-			return nil, fmt.Errorf("%s has no column %q", c.Type, name)
+		if rt.field([]byte(name)) == nil {
+			return nil, fmt.Errorf("%s has no column %q", rt.Type, name)
 		}
 	}
 	return picked, nil
 }
 
 // New returns a pointer to a new row, which has only its UUID.
-func (c *RowType) New(id UUID) reflect.Value {
-	row := reflect.New(c.Type)
-	row.Elem().Field(c.uuid).SetString(string(id))
+func (rt *RowType) New(id UUID) reflect.Value {
+	row := reflect.New(rt.Type)
+	row.Elem().Field(rt.uuid).SetString(string(id))
 	return row
 }
 
 // UUIDOf returns the UUID of a row.
-func (c *RowType) UUIDOf(row reflect.Value) UUID { return UUID(row.Field(c.uuid).String()) }
+func (rt *RowType) UUIDOf(row reflect.Value) UUID { return UUID(row.Field(rt.uuid).String()) }
 
 // Label identifies a row in an error text by its first string, which is its name in every table
 // with names.
-func (c *RowType) Label(row reflect.Value) string {
-	for _, f := range c.fields {
+func (rt *RowType) Label(row reflect.Value) string {
+	for _, f := range rt.fields {
 		if v := row.Field(f.index); v.Kind() == reflect.String && v.Len() > 0 {
 			return fmt.Sprintf("%q", v.String())
 		}
 	}
-	return string(c.UUIDOf(row))
+	return string(rt.UUIDOf(row))
 }
 
 // Append renders columns of a row as a JSON object. With sparse it leaves out zero values, which
 // are the defaults of OVSDB (RFC 7047, 5.2.1).
-func (c *RowType) Append(buf []byte, row reflect.Value, fields []*Field, sparse bool) (_ []byte, err error) {
+func (rt *RowType) Append(buf []byte, row reflect.Value, fields []*Field, sparse bool) (_ []byte, err error) {
 	buf = append(buf, '{')
 	comma := false
 	for _, f := range fields {
@@ -192,13 +192,13 @@ func (c *RowType) Append(buf []byte, row reflect.Value, fields []*Field, sparse 
 
 // Read fills a row from the JSON object that comes next. It skips columns that the row type does
 // not have, and keeps the values of missing columns.
-func (c *RowType) Read(p *jsontext.Parser, row reflect.Value) {
+func (rt *RowType) Read(p *jsontext.Parser, row reflect.Value) {
 	p.Open('{')
 	for p.More('}') {
 		name := p.Key()
 		if string(name) == "_uuid" {
-			row.Field(c.uuid).SetString(string(ReadUUID(p)))
-		} else if f := c.field(name); f != nil {
+			row.Field(rt.uuid).SetString(string(ReadUUID(p)))
+		} else if f := rt.field(name); f != nil {
 			f.read(p, row.Field(f.index))
 			p.Note(f.Name)
 		} else {
@@ -208,10 +208,10 @@ func (c *RowType) Read(p *jsontext.Parser, row reflect.Value) {
 }
 
 // Patch changes a row by the difference that comes next (update2 in ovsdb-server(7)).
-func (c *RowType) Patch(p *jsontext.Parser, row reflect.Value) {
+func (rt *RowType) Patch(p *jsontext.Parser, row reflect.Value) {
 	p.Open('{')
 	for p.More('}') {
-		if f := c.field(p.Key()); f != nil {
+		if f := rt.field(p.Key()); f != nil {
 			f.patch(p, row.Field(f.index))
 			p.Note(f.Name)
 		} else {
@@ -221,8 +221,8 @@ func (c *RowType) Patch(p *jsontext.Parser, row reflect.Value) {
 }
 
 // Equal compares the columns of two rows.
-func (c *RowType) Equal(a, b reflect.Value) bool {
-	for _, f := range c.fields {
+func (rt *RowType) Equal(a, b reflect.Value) bool {
+	for _, f := range rt.fields {
 		if !f.equal(a.Field(f.index), b.Field(f.index)) {
 			return false
 		}

@@ -38,14 +38,14 @@ func columnOf(t reflect.Type) Column {
 	text := atom[string]{"string", (*jsontext.Parser).Text, jsontext.AppendText, cmp.Compare[string]}
 	integer := atom[int]{"integer", (*jsontext.Parser).Integer, jsontext.AppendInt, cmp.Compare[int]}
 	ref := atom[UUID]{"uuid", ReadUUID, appendUUID, cmp.Compare[UUID]}
-	for _, find := range []func(reflect.Type) Column{
+	for _, columnFor := range []func(reflect.Type) Column{
 		text.column, integer.column, ref.column,
 		atom[float64]{"real", (*jsontext.Parser).Real, jsontext.AppendReal, cmp.Compare[float64]}.column,
 		atom[bool]{"boolean", (*jsontext.Parser).Boolean, jsontext.AppendBool, compareBool}.column,
 		mapOf[string, string]{text, text}.column, mapOf[string, int]{text, integer}.column,
 		mapOf[string, UUID]{text, ref}.column, mapOf[int, UUID]{integer, ref}.column,
 	} {
-		if c := find(t); c != nil {
+		if c := columnFor(t); c != nil {
 			return c
 		}
 	}

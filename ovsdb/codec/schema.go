@@ -98,18 +98,18 @@ func (b *BaseType) UnmarshalJSON(text []byte) error {
 
 // Check returns an error with the columns of a row type that the database lacks, or has with
 // another type.
-func (s *Schema) Check(c *RowType, fields []*Field) error {
-	t, ok := s.Tables[c.Table]
+func (s *Schema) Check(rt *RowType, fields []*Field) error {
+	t, ok := s.Tables[rt.Table]
 	if !ok {
-		return fmt.Errorf("database %s %s has no table %s", s.Name, s.Version, c.Table)
+		return fmt.Errorf("database %s %s has no table %s", s.Name, s.Version, rt.Table)
 	}
 	var bad []error
 	for _, f := range fields {
 		if col, ok := t.Columns[f.Name]; !ok {
-			bad = append(bad, fmt.Errorf("database %s %s: table %s has no column %s", s.Name, s.Version, c.Table,
+			bad = append(bad, fmt.Errorf("database %s %s: table %s has no column %s", s.Name, s.Version, rt.Table,
 				f.Name))
 		} else if err := f.check(col); err != nil {
-			bad = append(bad, fmt.Errorf("database %s %s: table %s: column %s: %w", s.Name, s.Version, c.Table, f.Name,
+			bad = append(bad, fmt.Errorf("database %s %s: table %s: column %s: %w", s.Name, s.Version, rt.Table, f.Name,
 				err))
 		}
 	}

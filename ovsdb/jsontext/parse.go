@@ -200,7 +200,7 @@ func (p *Parser) escaped(start, i int) []byte {
 // escape consumes what follows a backslash.
 func (p *Parser) escape() {
 	if p.pos == len(p.buf) {
-		return
+		return // escaped reports that the string has no end
 	}
 	c := p.buf[p.pos]
 	p.pos++

@@ -102,7 +102,8 @@ func (c Check) accepted(ctx context.Context) error {
 	return conn.Close()
 }
 
-// blocked checks that no answer comes. An error of the own host is no proof.
+// blocked checks that no answer comes: a timeout, or a refusal (in the words of package net). Other
+// errors, such as a missing route of the client's host, prove nothing about a policy.
 func (c Check) blocked(ctx context.Context) error {
 	a := c.get(ctx)
 	switch {

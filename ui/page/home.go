@@ -190,20 +190,21 @@ func (v *homeView) row(s *cluster.Snapshot, x *cluster.Node, pods int) nodeRow {
 
 // egressAddresses lists the egress addresses of the cluster, those with a problem first.
 func egressAddresses(s *cluster.Snapshot, h *Health) (list []egressAddress) {
-	said := map[string]report.Egress{} // by object and address
+	reported := map[string]report.Egress{} // by object and address
 	if h != nil {
 		for _, x := range h.Nodes {
 			if x.Report == nil {
 				continue
 			}
 			for _, e := range x.Report.Egress {
-				said[e.EgressIP+" "+e.Address] = e
+				reported[e.EgressIP+" "+e.Address] = e
 			}
 		}
 	}
+	var good []egressAddress
 	for _, e := range s.EgressIPs {
 		for _, a := range e.Addresses {
-			r := said[e.DisplayName()+" "+a.String()]
+			r := reported[e.DisplayName()+" "+a.String()]
 			x := egressAddress{Address: a.String(), Object: e.DisplayName(), Why: r.Why, Next: r.Next, BGP: r.BGP}
 			for _, on := range e.Assigned {
 				if on.Address == a {
@@ -213,9 +214,12 @@ func egressAddresses(s *cluster.Snapshot, h *Health) (list []egressAddress) {
 			if x.Node == "" {
 				x.Why = cmp.Or(x.Why, "no node has it")
 			}
-			list = append(list, x)
+			if x.Why != "" {
+				list = append(list, x)
+			} else {
+				good = append(good, x)
+			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b egressAddress) int { return min(len(b.Why), 1) - min(len(a.Why), 1) })
-	return list
+	return append(list, good...)
 }

@@ -160,5 +160,5 @@ func Problems(f Frame, h *Health, find string, problems []string) ([]byte, error
 			v.Rows = append(v.Rows, problemRow{text, ownerPath(text)})
 		}
 	}
-	return (&view{Frame: f, Title: "Problems", Found: v}).render(nil)
+	return (&view{Frame: f, Title: "Problems", AllProblems: v}).render(nil)
 }

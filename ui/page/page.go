@@ -24,9 +24,9 @@ var files embed.FS
 var pages = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("pages").Funcs(template.FuncMap{
 		"add":  func(a, b int) int { return a + b },
-		"row":  func(top, i int) int { return top + boxTitle + i*line }, // of a box's lines
 		"node": nodePath, "object": objectPath, "owner": ownerPath,
-		// of a label's lines
+		// The y coordinate of line i, of a box and of a label.
+		"row":   func(top, i int) int { return top + boxTitle + i*line },
 		"label": func(y, i int) int { return y + i*labelLine },
 	}).ParseFS(files, "page.html"))
 })
@@ -43,18 +43,18 @@ type Frame struct {
 // view is the data of a template. Each page has its own part.
 type view struct {
 	Frame
-	Title    string
-	Problems []string
-	Bad      *question.BadArgument // of the query
-	Home     *homeView
-	Services *servicesView
-	Egress   *egressView
-	Policies *policiesView
-	Found    *problemsView
-	Node     *nodeView
-	Pod      *podView
-	Walk     *walkView
-	Failure  string
+	Title       string
+	Problems    []string
+	Bad         *question.BadArgument // of the query
+	Home        *homeView
+	Services    *servicesView
+	Egress      *egressView
+	Policies    *policiesView
+	AllProblems *problemsView
+	Node        *nodeView
+	Pod         *podView
+	Walk        *walkView
+	Failure     string
 }
 
 // Style is the style sheet of all pages.

@@ -27,7 +27,8 @@ const (
 	formClient  = "client"
 )
 
-func (q *Query) words() []struct {
+// texts lists the fields with a text, in the order of a URL.
+func (q *Query) texts() []struct {
 	key string
 	to  *string
 } {
@@ -38,6 +39,7 @@ func (q *Query) words() []struct {
 		{"via", &q.Via}}
 }
 
+// switches lists the fields that are on or off.
 func (q *Query) switches() []struct {
 	key string
 	to  *bool
@@ -52,7 +54,7 @@ func (q *Query) switches() []struct {
 func ParseQuery(v url.Values, extra ...string) (Query, *question.BadArgument) {
 	var q Query
 	known := append([]string{formAddress, formClient}, extra...)
-	for _, w := range q.words() {
+	for _, w := range q.texts() {
 		*w.to = strings.TrimSpace(v.Get(w.key))
 		known = append(known, w.key)
 	}
@@ -103,7 +105,7 @@ func short(s string) string {
 // Encode returns the query in a readable form: without empty fields, always in the same order.
 func (q Query) Encode() string {
 	var parts []string
-	for _, w := range q.words() {
+	for _, w := range q.texts() {
 		if *w.to != "" {
 			parts = append(parts, w.key+"="+escape(*w.to))
 		}
@@ -186,7 +188,7 @@ func objectPath(word string) string {
 // Command returns the command line for the same question.
 func (q Query) Command(flags []string) string {
 	words := []string{command("explain", flags, q.From, q.To)}
-	for _, w := range q.words() {
+	for _, w := range q.texts() {
 		if w.key != "from" && w.key != "to" && *w.to != "" {
 			words = append(words, "--"+w.key+" "+quote(*w.to))
 		}

@@ -41,26 +41,26 @@ type link struct {
 
 // Dimensions, in pixels.
 const (
-	edge        = 16
-	hostWidth   = 262
-	stackX      = 372
-	stackWidth  = 350
-	rightX      = 796
-	rightWidth  = 268
-	boxHeight   = 46
-	boxTitle    = 36 // from the top of a box to the first line below its title
-	gap         = 38
-	line        = 16
-	podsAcross  = 4
-	podHeight   = 42
-	maxPods     = 8
-	letters     = 40 // of a line of a box
-	sideLetters = 42
-	named       = 44 // letters of a line of a label
-	labelLine   = 14
-	titled      = 34 // letters of a box's title
-	halfTitled  = 26 // letters of a box's title beside the stack
-	beside      = 44 // width of the service bridge beside the stack
+	edge             = 16
+	hostWidth        = 262
+	stackX           = 372
+	stackWidth       = 350
+	rightX           = 796
+	rightWidth       = 268
+	boxHeight        = 46
+	boxTitle         = 36 // from the top of a box to the first line below its title
+	gap              = 38
+	line             = 16
+	podsAcross       = 4
+	podHeight        = 42
+	maxPods          = 8
+	boxLetters       = 40 // letters of a line of the host's box
+	sideLetters      = 42 // letters of a line of a box beside the stack
+	labelLetters     = 44 // letters of a line of a label
+	labelLine        = 14
+	titleLetters     = 34 // letters of a box's title
+	sideTitleLetters = 26 // letters of a box's title beside the stack
+	beside           = 44 // width of the service bridge beside the stack
 )
 
 // The x coordinates of the line through the logical network, and of that from the service bridge
@@ -119,8 +119,8 @@ func (p *painter) pods() {
 	}
 	frame := shape{X: stackX, Y: p.y, W: rightX + rightWidth - stackX, Title: title, Kind: "pods",
 		Lines: []string{addrs(p.n.PodCIDRs)}}
-	across := (len(own) + podsAcross - 1) / podsAcross
-	frame.H = 2*line + 20 + across*(podHeight+8)
+	rows := (len(own) + podsAcross - 1) / podsAcross
+	frame.H = 2*line + 20 + rows*(podHeight+8)
 	p.Shapes = append(p.Shapes, frame)
 	width := (frame.W - 8) / podsAcross
 	for i, x := range own {
@@ -147,8 +147,8 @@ func (p *painter) networks(port string) string {
 // connect adds a line with its label: a name and, after two spaces, addresses.
 func (p *painter) connect(l link, label string) {
 	for _, words := range strings.Split(label, "  ") {
-		l.Label = append(l.Label, cut(words, named))
-		if len([]rune(words)) > named {
+		l.Label = append(l.Label, cut(words, labelLetters))
+		if len([]rune(words)) > labelLetters {
 			l.Full = label
 		}
 	}
@@ -199,8 +199,8 @@ func (p *painter) stack(top int) {
 		if strings.Contains(x.kind, "router") {
 			kind = "router"
 		}
-		p.Shapes = append(p.Shapes, shape{X: stackX, Y: y, W: stackWidth, H: boxHeight, Title: cut(x.title, titled),
-			Tip: x.title, Kind: kind, Lines: []string{x.kind}})
+		p.Shapes = append(p.Shapes, shape{X: stackX, Y: y, W: stackWidth, H: boxHeight,
+			Title: cut(x.title, titleLetters), Tip: x.title, Kind: kind, Lines: []string{x.kind}})
 		switch x.above {
 		case "":
 			p.connect(link{X1: edge + hostWidth, Y1: y + boxHeight/2, X2: stackX, Y2: y + boxHeight/2,
@@ -253,7 +253,7 @@ func (p *painter) transit(y int) {
 // host draws the machine beside the logical network.
 func (p *painter) host(top int) {
 	const most = 8
-	x := shape{X: edge, Y: top, W: hostWidth, Title: "host " + cut(p.n.Name, halfTitled), Kind: "host"}
+	x := shape{X: edge, Y: top, W: hostWidth, Title: "host " + cut(p.n.Name, sideTitleLetters), Kind: "host"}
 	for _, name := range []string{managementPort, claims.ServiceHost} {
 		list := p.linkAddresses(name)
 		if len(list) == 0 {
@@ -261,7 +261,7 @@ func (p *painter) host(top int) {
 		}
 		x.Lines = append(x.Lines, name)
 		for _, a := range list {
-			x.Lines = append(x.Lines, "  "+cut(a, letters))
+			x.Lines = append(x.Lines, "  "+cut(a, boxLetters))
 		}
 	}
 	x.Lines = append(x.Lines, "addresses")
@@ -270,7 +270,7 @@ func (p *painter) host(top int) {
 			x.Lines = append(x.Lines, fmt.Sprintf("  … and %d more", len(p.n.HostAddresses)-most))
 			break
 		}
-		x.Lines = append(x.Lines, "  "+cut(a.String(), letters))
+		x.Lines = append(x.Lines, "  "+cut(a.String(), boxLetters))
 	}
 	p.y = max(p.y, top+boxTitle+line*len(x.Lines))
 	x.H = p.y - top

@@ -51,17 +51,17 @@ type result struct {
 	Picture   template.HTML
 	Command   string
 	Endpoints []endpointRow
-	Ways      []wayView
+	Paths     []pathView
 	Families  []choice
 	Live      *choice
-	Beliefs   []belief
+	ByHost    []hostConnections
 	Policies  []decisionRow
 	// PictureLink and JSONLink are the addresses of the picture and of the steps alone.
 	PictureLink, JSONLink string
 }
 
-// belief has the connections in the kernel of one host.
-type belief struct {
+// hostConnections has the connections in the kernel of one host.
+type hostConnections struct {
 	Node        string
 	Connections []explain.HostConnection
 }
@@ -77,7 +77,7 @@ type endpointRow struct {
 	Link string
 }
 
-type wayView struct {
+type pathView struct {
 	Title  string
 	Packet packet.Packet
 	Places []placeView
@@ -123,50 +123,53 @@ func (v *walkView) lists(s *cluster.Snapshot) {
 	if v.Long = len(s.Pods)+len(s.Nodes) > longList || len(s.Frontends) > 2*longList; v.Long {
 		return
 	}
-	at := map[string][]option{}
-	for _, p := range s.Pods {
-		at[p.Node] = append(at[p.Node], option{podWord(p), podWord(p) == v.Q.From})
-	}
-	v.Sources = []group{{"anywhere else", []option{option{"outside", v.Q.From == "outside"}}}}
 	for _, n := range s.Nodes {
 		v.Nodes = append(v.Nodes, n.Name)
-		v.Sources = append(v.Sources, group{n.Name,
-			append([]option{option{"host/" + n.Name, v.Q.From == "host/"+n.Name}}, at[n.Name]...)})
 	}
-	var ports []string
-	var last *cluster.Frontend
-	flush := func() {
-		if last == nil {
-			return
-		}
-		if len(ports) == 1 {
-			ports[0] = ""
-		}
-		g := &v.Targets[len(v.Targets)-1]
-		for _, p := range ports {
-			word := strings.TrimSuffix("svc/"+last.Owner.Namespace+"/"+last.Owner.Name+":"+p, ":")
-			g.Options = append(g.Options, option{word, word == v.Q.To})
-		}
-		ports = nil
-	}
-	for _, f := range s.Frontends {
-		if last == nil || last.Owner != f.Owner {
-			flush()
-			if last == nil || last.Owner.Namespace != f.Owner.Namespace {
-				v.Targets = append(v.Targets, group{Label: f.Owner.Namespace})
-			}
-			last = f
-		}
-		if p := portWord(f); !slices.Contains(ports, p) {
-			ports = append(ports, p)
-		}
-	}
-	flush()
-	v.Sources, v.Targets = asAsked(v.Sources, v.Q.From), asAsked(v.Targets, v.Q.To)
+	v.Sources, v.Targets = withWord(sources(s, v.Q.From), v.Q.From), withWord(services(s, v.Q.To), v.Q.To)
 }
 
-// asAsked adds the requested word if it is not in the list.
-func asAsked(list []group, word string) []group {
+// sources returns "outside", then the host and the pods of each node.
+func sources(s *cluster.Snapshot, chosen string) []group {
+	pods := map[string][]option{}
+	for _, p := range s.Pods {
+		pods[p.Node] = append(pods[p.Node], option{podWord(p), podWord(p) == chosen})
+	}
+	list := []group{{"anywhere else", []option{{"outside", chosen == "outside"}}}}
+	for _, n := range s.Nodes {
+		host := option{"host/" + n.Name, "host/"+n.Name == chosen}
+		list = append(list, group{n.Name, append([]option{host}, pods[n.Name]...)})
+	}
+	return list
+}
+
+// services returns the Services of each namespace, with a line for each port if there are several.
+func services(s *cluster.Snapshot, chosen string) (list []group) {
+	for frontends := s.Frontends; len(frontends) > 0; {
+		owner := frontends[0].Owner
+		var ports []string
+		for ; len(frontends) > 0 && frontends[0].Owner == owner; frontends = frontends[1:] {
+			if p := portWord(frontends[0]); !slices.Contains(ports, p) {
+				ports = append(ports, p)
+			}
+		}
+		if n := len(list); n == 0 || list[n-1].Label != owner.Namespace {
+			list = append(list, group{Label: owner.Namespace})
+		}
+		g := &list[len(list)-1]
+		for _, p := range ports {
+			word := "svc/" + owner.Namespace + "/" + owner.Name
+			if len(ports) > 1 {
+				word += ":" + p
+			}
+			g.Options = append(g.Options, option{word, word == chosen})
+		}
+	}
+	return list
+}
+
+// withWord adds the word of the question if it is not in the list.
+func withWord(list []group, word string) []group {
 	if word == "" || slices.ContainsFunc(list,
 		func(g group) bool { return slices.Contains(g.Options, option{word, true}) }) {
 		return list
@@ -196,9 +199,9 @@ func newResult(f Frame, s *cluster.Snapshot, q Query, a *Answer) *result {
 		r.Endpoints = append(r.Endpoints, endpointRow{x, p.Link()})
 	}
 	back, reply := e.ReplyHops()
-	r.Ways = append(r.Ways, way("There", e.Trace.Sent, e.ForwardHops(), a.Fault, ""))
+	r.Paths = append(r.Paths, pathOf("There", e.Trace.Sent, e.ForwardHops(), a.Fault, ""))
 	if len(back) > 0 {
-		r.Ways = append(r.Ways, way("Back", reply, back, a.Fault, "reply: "))
+		r.Paths = append(r.Paths, pathOf("Back", reply, back, a.Fault, "reply: "))
 	}
 	for _, fam := range families(s, e) {
 		p := q
@@ -212,10 +215,10 @@ func newResult(f Frame, s *cluster.Snapshot, q Query, a *Answer) *result {
 	}
 	r.PictureLink, r.JSONLink = q.Picture(), q.JSON()
 	for _, b := range e.HostConnections {
-		if n := len(r.Beliefs); n == 0 || r.Beliefs[n-1].Node != b.Node {
-			r.Beliefs = append(r.Beliefs, belief{Node: b.Node})
+		if n := len(r.ByHost); n == 0 || r.ByHost[n-1].Node != b.Node {
+			r.ByHost = append(r.ByHost, hostConnections{Node: b.Node})
 		}
-		last := &r.Beliefs[len(r.Beliefs)-1]
+		last := &r.ByHost[len(r.ByHost)-1]
 		last.Connections = append(last.Connections, b)
 	}
 	if f.Live {
@@ -241,9 +244,9 @@ func families(s *cluster.Snapshot, e *explain.Explanation) []string {
 	return nil
 }
 
-// way groups successive hops in one place.
-func way(title string, sent packet.Packet, hops []explain.Hop, fault *explain.Fault, prefix string) wayView {
-	w := wayView{Title: title, Packet: sent}
+// pathOf groups successive hops in one place.
+func pathOf(title string, sent packet.Packet, hops []explain.Hop, fault *explain.Fault, prefix string) pathView {
+	w := pathView{Title: title, Packet: sent}
 	for i, h := range hops {
 		p := placeView{Node: h.Node, Name: h.Place.Name}
 		p.Kind, p.Class = kinds(h.Place.Kind)

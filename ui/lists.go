@@ -61,7 +61,7 @@ func (u *ui) health(ctx context.Context) *page.Health {
 // list serves a page that lists objects of the cluster.
 func (u *ui) list(w http.ResponseWriter, q *http.Request,
 	render func(s *cluster.Snapshot, find string, problems []string) ([]byte, error)) {
-	s := u.known(w, q)
+	s := u.clusterOrFail(w, q)
 	if s == nil {
 		return
 	}
