@@ -39,9 +39,9 @@ type feature func(node.Env) (datapath.State, []Problem)
 // incremental is a feature with an index of its own, so that only changes cost time.
 type incremental interface {
 	// Update takes a new Snapshot and returns what to remove and what to add; an unchanged part may
-	// be in both. With again, the Env has other facts of the node itself: the feature plans
+	// be in both. With all, the Env differs in what is not in the Changes: the feature plans
 	// everything again.
-	Update(s *cluster.Snapshot, env *node.Env, c node.Changes, again bool) (gone, come datapath.State)
+	Update(s *cluster.Snapshot, env *node.Env, c node.Changes, all bool) (gone, come datapath.State)
 }
 
 // newIncrementals returns all incremental features, with an empty index.
@@ -50,8 +50,9 @@ func newIncrementals() []incremental {
 		gateway.NewHosts()}
 }
 
-// base features do not read single Pods, Services and other nodes. objects features read nothing
-// else that changes often.
+// base features read no single Pod, Frontend or peer. They run again when Env.RestrictedPorts
+// change. objects features run only for the objects that changed, so they do not read
+// Env.RestrictedPorts.
 var (
 	base = []feature{gateway.Topology, gateway.Bridge, ovnlb.Distributed, gateway.Redirection, svcbridge.Base,
 		ovnlb.Base, service.Chains, egress.Chains}

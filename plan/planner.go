@@ -31,7 +31,7 @@ func NewPlanner() *Planner { return &Planner{} }
 // first plan.
 func (p *Planner) Keep(ports ProxyPorts) { p.kept.Ports = ports }
 
-// IsolatedPods returns to how many of the node's pods a policy applies, as of the last plan.
+// IsolatedPods returns the number of the node's pods that a policy selects, as of the last plan.
 func (p *Planner) IsolatedPods() (pods int) {
 	if p.last == nil {
 		return 0
@@ -47,7 +47,7 @@ func (p *Planner) IsolatedPods() (pods int) {
 // planned is one result and its inputs.
 type planned struct {
 	snapshot     *cluster.Snapshot
-	env          node.Env // with Pods, without Frontends: those are in services
+	env          node.Env // without Peers, and without Frontends: those are in services
 	services     *admission.Registry
 	vetting      *trust.Vetting
 	base         datapath.State
@@ -83,7 +83,7 @@ func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []clus
 }
 
 // planAll plans without an earlier result.
-func planAll(s *cluster.Snapshot, env node.Env, problems []cluster.Problem, keep admission.Allocations) *planned {
+func planAll(s *cluster.Snapshot, env node.Env, nodeProblems []cluster.Problem, keep admission.Allocations) *planned {
 	vetting := trust.NewVetting(env.Node.Name, s.Config.ClusterSubnets)
 	env.Vetted, _ = vetting.Vet(s.Nodes)
 	var pods []netip.Prefix
@@ -93,28 +93,28 @@ func planAll(s *cluster.Snapshot, env node.Env, problems []cluster.Problem, keep
 	facts := admission.Facts{Node: env.Node, Vetted: env.Vetted, PodRanges: pods}
 	n := &planned{
 		snapshot: s, vetting: vetting, services: admission.New(facts, s.Frontends, keep),
-		incrementals: newIncrementals(), nodeProblems: problems, objectProblems: map[cluster.Problem]int{},
+		incrementals: newIncrementals(), nodeProblems: nodeProblems, objectProblems: map[cluster.Problem]int{},
 	}
+	frontends, rejections := n.services.Admitted()
+	n.countProblems(rejections, 1)
+	env.RestrictedPorts = service.RestrictedPorts(frontends)
 	env.Pods, n.podProblems = podsOn(env.Node.Name, s.Pods)
 	n.env = env
+	env.Frontends = frontends
 	env.Peers = slices.DeleteFunc(slices.Clone(s.Nodes), func(x *cluster.Node) bool { return x.Name == env.Node.Name })
-	env.Frontends, problems = n.services.Admitted()
-	n.countProblems(problems, 1)
-	env.RestrictedPorts = service.RestrictedPorts(env.Frontends)
-	n.env.RestrictedPorts = env.RestrictedPorts
 
-	part, problems, _ := planFeatures(objects, env) // Merge finds their conflicts below
-	n.countProblems(problems, 1)
+	part, objectProblems, _ := planFeatures(objects, env) // Merge finds their conflicts below
+	n.countProblems(objectProblems, 1)
 	var baseConflicts []datapath.Conflict
 	n.base, n.baseProblems, baseConflicts = planFeatures(base, env)
 	parts := []datapath.State{n.base, part}
-	all := node.Changes{
+	added := node.Changes{
 		Pods:      cluster.Changes[cluster.Pod]{Added: env.Pods},
 		Frontends: cluster.Changes[admission.Frontend]{Added: env.Frontends},
 		Nodes:     cluster.Changes[cluster.Node]{Added: env.Peers},
 	}
 	for _, f := range n.incrementals {
-		_, come := f.Update(s, &env, all, true)
+		_, come := f.Update(s, &env, added, true)
 		parts = append(parts, come)
 	}
 	n.incrementalProblems = n.problemsOfIncrementals()
@@ -164,6 +164,8 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 		all, _ := n.services.Admitted()
 		next.RestrictedPorts = service.RestrictedPorts(all)
 	}
+	// What else base features read is the same: otherwise update has returned false.
+	baseChanged := !slices.Equal(n.env.RestrictedPorts, next.RestrictedPorts)
 	podProblems := n.podProblems
 	if !cluster.SameList(n.snapshot.Pods, s.Pods) {
 		next.Pods, podProblems = podsOn(env.Node.Name, s.Pods)
@@ -177,12 +179,12 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 	come, newProblems := planObjects(after)
 	oldProblems, newProblems = append(oldProblems, services.Solved...), append(newProblems, services.Found...)
 
-	again := !slices.Equal(n.env.RestrictedPorts, next.RestrictedPorts)
+	changes := node.Changes{Pods: pods, Frontends: services.Changes, Nodes: peers}
 	for _, f := range n.incrementals {
-		out, in := f.Update(s, &next, node.Changes{Pods: pods, Frontends: services.Changes, Nodes: peers}, again)
-		gone, come = datapath.Union(gone, out), datapath.Union(come, in)
+		oldPart, newPart := f.Update(s, &next, changes, baseChanged)
+		gone, come = datapath.Union(gone, oldPart), datapath.Union(come, newPart)
 	}
-	if again {
+	if baseChanged {
 		part, problems, conflicts := planFeatures(base, next)
 		if len(conflicts) > 0 {
 			return false
@@ -196,7 +198,7 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 	}
 	n.snapshot, n.env = s, next
 	incrementalProblems := n.problemsOfIncrementals()
-	if again || !slices.Equal(oldProblems, newProblems) || !slices.Equal(n.podProblems, podProblems) ||
+	if baseChanged || !slices.Equal(oldProblems, newProblems) || !slices.Equal(n.podProblems, podProblems) ||
 		!slices.Equal(n.incrementalProblems, incrementalProblems) {
 		n.podProblems, n.incrementalProblems = podProblems, incrementalProblems
 		n.countProblems(oldProblems, -1)
@@ -230,7 +232,9 @@ func (n *planned) changedPeers(s *cluster.Snapshot,
 	return c, changes.Hosts
 }
 
-// sameSelf reports whether the planned node is the same in everything that affects its State.
+// sameSelf reports whether the planned node is the same in everything that affects its State. The
+// fields that it clears are for other nodes, for the controller, or for incremental features, which
+// read them from the Snapshot.
 func sameSelf(m, n *cluster.Node) bool {
 	if m == n {
 		return true
@@ -261,8 +265,8 @@ func changedServices(c cluster.Changes[cluster.Frontend]) []cluster.Owner {
 	return slices.Compact(owners)
 }
 
-// countProblems adds problems of objects or removes them: several Frontends of a Service may have
-// the same one.
+// countProblems adds problems of objects (by = 1) or removes them (by = -1). It counts them,
+// because several Frontends of a Service may have the same one.
 func (n *planned) countProblems(problems []cluster.Problem, by int) {
 	for _, p := range problems {
 		n.objectProblems[p] += by

@@ -8,10 +8,9 @@ import (
 	"hairpin/cluster/annotation"
 )
 
-// podsOn returns the pods of a node. Of two pods with the same address, it keeps the first.
-func podsOn(node string, all []*cluster.Pod) ([]*cluster.Pod, []cluster.Problem) {
-	var list []*cluster.Pod
-	var problems []cluster.Problem
+// podsOn returns the pods of a node. Of two pods with the same address, it keeps the first. Of a
+// pod's extra addresses, it keeps those that are no pod's own address.
+func podsOn(node string, all []*cluster.Pod) (list []*cluster.Pod, problems []cluster.Problem) {
 	owners := map[netip.Addr]cluster.Owner{}
 	for _, p := range all {
 		if p.Node != node {
@@ -34,6 +33,12 @@ func podsOn(node string, all []*cluster.Pod) ([]*cluster.Pod, []cluster.Problem)
 		}
 		list = append(list, p)
 	}
+	return list, append(problems, removeTakenExtra(list, owners)...)
+}
+
+// removeTakenExtra replaces each pod in the list that has another pod's address as an extra one by
+// a copy without it.
+func removeTakenExtra(list []*cluster.Pod, owners map[netip.Addr]cluster.Owner) (problems []cluster.Problem) {
 	for i, p := range list {
 		taken := func(a netip.Addr) bool { o, ok := owners[a]; return ok && o != p.Owner }
 		if !slices.ContainsFunc(p.Extra, taken) {
@@ -52,5 +57,5 @@ func podsOn(node string, all []*cluster.Pod) ([]*cluster.Pod, []cluster.Problem)
 		}
 		list[i] = &c
 	}
-	return list, problems
+	return problems
 }

@@ -90,7 +90,8 @@ func markRepeated[K comparable](list []*cluster.Frontend, keyOf func(*cluster.Fr
 	return m
 }
 
-// decision is one decision about one Service.
+// decision is one decision about one Service. Its problems are the new ones; those of the last
+// decision are in service.
 type decision struct {
 	*Registry
 	*service
@@ -116,9 +117,11 @@ func (d *decision) nodePort(g *Frontend, repeated bool) {
 	exclude := func(a netip.Addr) { g.NoNodePort = append(g.NoNodePort, a) }
 	for _, b := range d.bids(externalPortKey(f, f.NodePort)) {
 		for _, a := range externalAddrs(b.service, f.Protocol, f.NodePort) {
+			if d.nodeWith(a) == "" || d.externalHolder(a, f.Protocol, f.NodePort) != b.service ||
+				d.olderEndpoint(b.service, a, f.Protocol, f.NodePort) != nil {
+				continue // the bidder is not served at a node's address
+			}
 			switch {
-			case d.nodeWith(a) == "" || d.externalHolder(a, f.Protocol, f.NodePort) != b.service ||
-				d.olderEndpoint(b.service, a, f.Protocol, f.NodePort) != nil:
 			case b.service == d.service && f.Port == f.NodePort:
 				exclude(a) // the same port at the same address
 			case b.service == d.service:
@@ -194,7 +197,7 @@ func (d *decision) proxyPort(g *Frontend) {
 	}
 	if g.port = d.allocatedPort(d.service, g.Frontend); g.port == 0 && g.NodePort == 0 {
 		d.reject(g.Frontend, "spec.ports", "%s: give it a node port to serve its external addresses",
-			cmp.Or(d.exhausted(g.Owner, portRange{g.Family, g.Protocol}), "no port of the proxy addresses is left"))
+			cmp.Or(d.whyExhausted(g.Owner, portRange{g.Family, g.Protocol}), "no port of the proxy addresses is left"))
 		g.edit(func(f *cluster.Frontend) { f.ExternalIPs, f.LoadBalancerIPs = nil, nil })
 	}
 }

@@ -21,7 +21,7 @@ type Frontend struct {
 func (f *Frontend) ProxyPort() uint16 { return cmp.Or(f.NodePort, f.AllocatedPort()) }
 
 // AllocatedPort returns the allocated proxy port of a Frontend, also of one that has a node port
-// now. For a Frontend without one, it is the first that it would try.
+// now. Without an allocation, it is the one that it probably had earlier: the first that it tries.
 func (f *Frontend) AllocatedPort() uint16 {
 	if f.port != 0 {
 		return f.port

@@ -23,7 +23,7 @@ func firstSlot(f *cluster.Frontend) uint32 {
 	return stablehash.String32(f.Key()) >> (32 - firstSlotBits) << (SlotBits - firstSlotBits)
 }
 
-// slotAt returns the slot that a Frontend tries after i others. 0 is a first choice only.
+// slotAt returns the slot that a Frontend tries after i others. Only the first may be 0.
 func slotAt(f *cluster.Frontend, i int) uint32 {
 	if i == 0 {
 		return firstSlot(f)

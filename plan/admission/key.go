@@ -7,8 +7,8 @@ import (
 	"hairpin/cluster"
 )
 
-// key is something that only one Service can have, or, of the kinds that say "every", a list of
-// Services.
+// key is something that Services bid for. Of some kinds, only the holder has it. Of the others, all
+// bids count: they are an index of Services.
 type key struct {
 	kind     keyKind
 	family   cluster.Family
@@ -20,14 +20,22 @@ type key struct {
 type keyKind uint8
 
 const (
-	keyClusterIP    keyKind = iota // addr
-	keyNodePort                    // family, protocol, port
-	keyExternal                    // addr, protocol, port: of an external IP or of a load balancer
-	keyAddress                     // addr: every Service with that external address
-	keyExternalPort                // family, protocol, port: every Service with that port at an external address
-	keyEndpoint                    // addr, protocol, port: every Service with that endpoint outside the pod ranges
-	keyProxyPort                   // family, protocol, port: of the proxy addresses
+	// Only the holder has it:
+	keyClusterIP keyKind = iota // addr
+	keyNodePort                 // family, protocol, port
+	keyProxyPort                // family, protocol, port: of the proxy addresses
+	keyExternal                 // addr, protocol, port: of an external IP or of a load balancer
+	keyEndpoint                 // addr, protocol, port: an endpoint outside the pod ranges; the holder is the oldest
+
+	// An index of all bids:
+	keyAddress      // addr: Services with that external address
+	keyExternalPort // family, protocol, port: Services with that port at an external address
 )
+
+// portKey returns a key of a kind that has family, protocol and port.
+func portKey(kind keyKind, f cluster.Family, p cluster.Protocol, port uint16) key {
+	return key{kind: kind, family: f, protocol: p, port: port}
+}
 
 func clusterIPKey(a netip.Addr) key { return key{kind: keyClusterIP, addr: a} }
 func addressKey(a netip.Addr) key   { return key{kind: keyAddress, addr: a} }
@@ -35,7 +43,7 @@ func addressKey(a netip.Addr) key   { return key{kind: keyAddress, addr: a} }
 func nodePortKey(f *cluster.Frontend) key { return nodePortAt(f, f.NodePort) }
 
 func nodePortAt(f *cluster.Frontend, port uint16) key {
-	return key{kind: keyNodePort, family: f.Family, protocol: f.Protocol, port: port}
+	return portKey(keyNodePort, f.Family, f.Protocol, port)
 }
 
 func externalKey(a netip.Addr, p cluster.Protocol, port uint16) key {
@@ -43,7 +51,7 @@ func externalKey(a netip.Addr, p cluster.Protocol, port uint16) key {
 }
 
 func externalPortKey(f *cluster.Frontend, port uint16) key {
-	return key{kind: keyExternalPort, family: f.Family, protocol: f.Protocol, port: port}
+	return portKey(keyExternalPort, f.Family, f.Protocol, port)
 }
 
 func endpointKey(a netip.Addr, p cluster.Protocol, port uint16) key {
@@ -51,14 +59,14 @@ func endpointKey(a netip.Addr, p cluster.Protocol, port uint16) key {
 }
 
 func proxyPortKey(f *cluster.Frontend, port uint16) key {
-	return key{kind: keyProxyPort, family: f.Family, protocol: f.Protocol, port: port}
+	return portKey(keyProxyPort, f.Family, f.Protocol, port)
 }
 
 // bid is a Service's bid for a key. The lowest rank wins, of the same rank the oldest Service.
 type bid struct {
 	service *service
 	rank    uint8
-	port    uint16 // of the Service, where each of its ports bids for itself
+	port    uint16 // the bidding port of the Service, if the key is a proxy port; else 0
 }
 
 // An administrator assigns load balancer addresses; any user who may create Services sets
@@ -74,7 +82,8 @@ func (b bid) compare(c bid) int {
 		cmp.Compare(b.port, c.port))
 }
 
-// holder is the former holder of a key, and its age: a recreated Service is another one.
+// holder is the Service that has the winning bid for a key, or had it before the update, and its
+// age at that time: a recreated Service is another one.
 type holder struct {
 	service *service
 	age     *cluster.Frontend

@@ -127,8 +127,8 @@ func isAllocatable(port uint16) bool {
 		int(port) <= PlaceholderPort+portCount+lastNodePort-firstNodePort+1
 }
 
-// exhausted returns why a Service gets no further port, or "" if it may get one.
-func (p *portPool) exhausted(owner cluster.Owner, r portRange) string {
+// whyExhausted returns why a Service gets no further port, or "" if it may get one.
+func (p *portPool) whyExhausted(owner cluster.Owner, r portRange) string {
 	switch {
 	case p.ofOwner[owner][r] >= maxPortsPerService:
 		return fmt.Sprintf("more than %d %s ports of the Service have a policy Local and no node port",
@@ -158,8 +158,8 @@ func (q request) compare(x request) int {
 }
 
 // requestedFrontend returns the Frontend of a request as it is now, or nil when it needs no port
-// any more. names marks the Service's Frontends that have the name of an earlier one, and are
-// not served.
+// any more. A Service may list a port twice; names marks its Frontends that have the name of an
+// earlier one, and are not served.
 func (r *Registry) requestedFrontend(q request, names marks) *cluster.Frontend {
 	compare := func(f *cluster.Frontend, q request) int {
 		return cmp.Or(cmp.Compare(f.Family, q.family), cmp.Compare(f.Protocol, q.protocol), cmp.Compare(f.Port, q.port))
@@ -192,7 +192,8 @@ func (s sequence) at(i int) uint16 {
 }
 
 // allocatePorts allocates ports to the Frontends that need one, the oldest first. First, those that
-// have one keep it.
+// have one keep it. A younger Service that loses its port to them requests another one, so this is
+// repeated until there are no requests.
 func (r *Registry) allocatePorts() {
 	if r.freed && len(r.waiting) > 0 {
 		r.requests = append(r.requests, slices.Collect(maps.Keys(r.waiting))...)
@@ -241,7 +242,7 @@ func (r *Registry) keepPort(q request, f *cluster.Frontend) bool {
 
 // allocatePort gives a Frontend the first free port of its sequence.
 func (r *Registry) allocatePort(q request, f *cluster.Frontend) {
-	if r.exhausted(f.Owner, portRange{f.Family, f.Protocol}) != "" {
+	if r.whyExhausted(f.Owner, portRange{f.Family, f.Protocol}) != "" {
 		r.waiting[q] = true
 		return
 	}

@@ -13,7 +13,7 @@ import (
 type Registry struct {
 	facts     Facts
 	services  map[cluster.Owner]*service
-	holders   map[key]bid
+	holders   map[key]bid   // the winning bids
 	runnersUp map[key][]bid // the other bids for a key, in order; nearly always none
 	portPool
 	slots *slotPool
@@ -160,18 +160,19 @@ func (r *Registry) setNodes(vetted *trust.Vetted, moved map[netip.Addr]string) {
 		for _, b := range r.bids(k) {
 			r.eachBid(b.service, func(k key, _ bid) {
 				if k.kind == keyExternalPort {
-					r.requeue(key{kind: keyNodePort, family: k.family, protocol: k.protocol, port: k.port})
+					r.requeue(portKey(keyNodePort, k.family, k.protocol, k.port))
 				}
 			})
 		}
 	}
 }
 
-// finish ends an update: it decides about all requeued Services.
+// finish ends an update: it places the bids that depend on cluster IPs, allocates slots and ports,
+// and decides about all requeued Services.
 func (r *Registry) finish() Changes {
 	for k, was := range r.before {
 		if k.kind == keyClusterIP && !was.same(r.holder(k)) {
-			for _, b := range r.bids(k) {
+			for _, b := range r.bids(k) { // the holder bids for the rest now, the others no more
 				r.changed[b.service] = true
 			}
 		}
@@ -186,6 +187,11 @@ func (r *Registry) finish() Changes {
 			r.requeueDependents(k)
 		}
 	}
+	return r.decide()
+}
+
+// decide decides about all requeued Services.
+func (r *Registry) decide() Changes {
 	var out Changes
 	for _, s := range slices.SortedFunc(maps.Keys(r.dirty), compareOwners) {
 		list, problems := r.admit(s)
@@ -203,17 +209,14 @@ func (r *Registry) finish() Changes {
 // requeueDependents requeues the Services whose result depends on the holder of a key.
 func (r *Registry) requeueDependents(k key) {
 	r.requeue(k)
-	nodePort := key{kind: keyNodePort, family: cluster.FamilyOf(k.addr), protocol: k.protocol, port: k.port}
 	switch k.kind {
 	case keyClusterIP:
 		r.requeue(addressKey(k.addr))
 	case keyNodePort:
-		r.requeue(key{kind: keyExternalPort, family: k.family, protocol: k.protocol, port: k.port})
-	case keyExternal:
-		r.requeue(nodePort)
-	case keyEndpoint:
+		r.requeue(portKey(keyExternalPort, k.family, k.protocol, k.port))
+	case keyExternal, keyEndpoint:
 		r.requeue(externalKey(k.addr, k.protocol, k.port))
-		r.requeue(nodePort)
+		r.requeue(portKey(keyNodePort, cluster.FamilyOf(k.addr), k.protocol, k.port))
 	}
 }
 

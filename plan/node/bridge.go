@@ -87,7 +87,8 @@ func (b *Bridge) Classify(priority uint16, m flow.Match, actions ...flow.Action)
 	b.Add(pipeline.GatewayClassifier, priority, m, actions...)
 }
 
-// NeighborReply matches ARP packets or neighbor advertisements.
+// NeighborReply matches the packets by which others learn a MAC: neighbor advertisements, or all
+// ARP packets, because a request contains its sender's MAC, too.
 func NeighborReply(f cluster.Family) flow.Match {
 	if f == cluster.IPv4 {
 		return flow.Match{Protocol: flow.ARP}
@@ -107,10 +108,10 @@ func (b *Bridge) Answer(addresses netip.Prefix) {
 var TrackFromUplink = flow.CT{Table: pipeline.GatewayUplinkConntrack, Zone: claims.ZoneUplink,
 	NAT: flow.NAT{Kind: flow.NATUndo}}
 
-// Fragments returns a match for the same UDP packets in fragments, of new connections that
-// conntrack has looked up. Open vSwitch lets no flow see the port of a fragment (ovs-fields(7),
+// Fragments returns, for a match of UDP packets by port, the match of their fragments after a
+// conntrack lookup, in new connections. A flow cannot match the port of a fragment (ovs-fields(7),
 // nw_frag). The kernel's conntrack reassembles fragments. That of the userspace datapath does not,
-// but knows the port of all that it does not treat as invalid.
+// but the connection has the port, unless the fragment is treated as invalid.
 func Fragments(v Vocabulary, m flow.Match) flow.Match {
 	m.CTProtocol, m.CTDstPort = uint8(cluster.UDP), m.DstPort
 	m.Protocol, m.DstPort, m.Fragment = v.IP, 0, "yes"
@@ -118,7 +119,7 @@ func Fragments(v Vocabulary, m flow.Match) flow.Match {
 	return m
 }
 
-// ICMPv6 types of neighbor discovery (RFC 4861).
+// ICMPv6 types of neighbor discovery (RFC 4861). A flow.Match has a type plus 1.
 const (
 	RouterAdvertisement   = 134
 	NeighborSolicitation  = 135

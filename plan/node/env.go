@@ -45,7 +45,7 @@ type Stack struct {
 	OnLink       []netip.Prefix
 	RoutersKnown bool
 	Secondary    []netip.Addr // other addresses of the host, sorted
-	Redirect     []netip.Addr // those of Secondary that are on Env.Redirect's links and have NodePorts, sorted
+	Redirect     []netip.Addr // those of Secondary on links of Env.Redirect that have NodePorts, sorted
 
 	Subnet     netip.Prefix // the node's pods
 	Router     netip.Prefix // first address of Subnet: the cluster router
@@ -59,11 +59,11 @@ type Stack struct {
 	MasqOVN    netip.Addr   // clients of an endpoint on the host, as the host sees them
 	MasqRouter netip.Addr   // the gateway router, as the host sees it
 	MasqHost   netip.Addr   // the host, as the gateway router sees it (engine ovn)
-	MasqLocal  netip.Addr   // no host has it: VIP of connections that keep the client's address
-	MasqAll    netip.Addr   // no host has it: VIP of all endpoints, if the cluster IP has only the node's own
+	MasqLocal  netip.Addr   // no host has it: VIP of the node's own endpoints, for external clients
+	MasqAll    netip.Addr   // no host has it: VIP of all endpoints, where the cluster IP may have only some
 	MasqNext   netip.Addr   // no host has it: the next hop from the gateway router to the host, and back
-	MasqPin    netip.Addr   // hairpin source
-	MasqLink   netip.Addr   // of claims.ServiceHost
+	MasqPin    netip.Addr   // source of a pod's packets that return to the pod itself (claims.MasqHairpin)
+	MasqLink   netip.Addr   // the host on claims.ServiceHost
 
 	Local Local // the distributed gateway port, if there is one
 
@@ -116,7 +116,8 @@ func NewEnv(s *cluster.Snapshot, name string) (Env, []cluster.Problem, bool) {
 	return e, c.Problems, len(e.Stacks) > 0
 }
 
-// RejectsNode reports whether n claims something of another node. The Snapshot has the problem.
+// RejectsNode reports whether n claims something of another node. The problem is among those of the
+// Snapshot.
 func (e *Env) RejectsNode(n *cluster.Node) bool { return len(e.Vetted.Rejected[n.Name]) > 0 }
 
 // CheckReachable checks the facts that every node needs to be planned and to be reached.
@@ -241,10 +242,10 @@ func (c *Checker) offsets(e *Env, s *Stack) bool {
 	} {
 		*p.to = c.Nth(masq, p.offset, masqField).Addr()
 	}
-	s.Router = c.Nth(s.Subnet, claims.PodRouter, fieldPodCIDRs)
 	if s.MasqRouter = s.MasqOVN; e.Engine.ServiceBridge {
-		s.MasqRouter = s.MasqHost // which the host does not have with this engine
+		s.MasqRouter = s.MasqHost // free, because the host has MasqLink with this engine
 	}
+	s.Router = c.Nth(s.Subnet, claims.PodRouter, fieldPodCIDRs)
 	s.Management = c.Nth(s.Subnet, claims.PodManagement, fieldPodCIDRs)
 	s.JoinRouter = c.Nth(join, claims.JoinRouter, joinField)
 	s.Join = c.Nth(join, e.Node.ID+claims.NodeOffset, joinField)

@@ -65,7 +65,8 @@ func (e *Env) ServiceHop(s *Stack) netip.Addr {
 	return s.MasqNext
 }
 
-// Asymmetric allows a packet and its reply to take different links.
+// Asymmetric allows a packet and its reply to take different links, and packets to leave by the
+// link by which they came, without an ICMP redirect.
 func (k *Kernel) Asymmetric(link string) {
 	k.Sysctl(fmt.Sprintf("net/ipv4/conf/%s/rp_filter", link), "2")
 	k.Sysctl(fmt.Sprintf("net/ipv4/conf/%s/send_redirects", link), "0")

@@ -23,7 +23,7 @@ func (c *Checker) localSubnets(e *Env) {
 		if subnet.Overlaps(masquerade) {
 			c.Problem(localField(f), "%s overlaps the masquerade subnet %s", subnet, masquerade)
 		} else {
-			c.local(subnet, f)
+			c.local(subnet, f) // for its problems
 		}
 	}
 }

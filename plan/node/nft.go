@@ -12,22 +12,21 @@ import (
 
 // Names of Hairpin's nft chains.
 const (
-	ChainNodePortIn    = "nodeport-prerouting"
-	ChainNodePortOut   = "nodeport-output"
-	ChainSourceRanges  = "load-balancer-sources"
-	ChainMasquerade    = "masquerade-prerouting"
-	ChainLoopbackIn    = "loopback-prerouting"
-	ChainLoopbackOut   = "loopback-postrouting"
-	ChainRejectForward = "services-forward"
-	ChainRejectOut     = "services-output"
-	ChainToPods        = "to-pods"
-	ChainEgress        = "egress"
-	ChainEgressMarks   = "egress-marks"
-	ChainEgressGuard   = "egress-guard"
-	ChainMoves         = "egress-moves"
-	// exists only with the userspace datapath, and an EgressIP with destinations
-	ChainDestinations   = "egress-destinations"
-	ChainAnnounced      = "announced-input" // exists only while the host has a load balancer address
+	ChainNodePortIn     = "nodeport-prerouting"
+	ChainNodePortOut    = "nodeport-output"
+	ChainSourceRanges   = "load-balancer-sources"
+	ChainMasquerade     = "masquerade-prerouting"
+	ChainLoopbackIn     = "loopback-prerouting"
+	ChainLoopbackOut    = "loopback-postrouting"
+	ChainRejectForward  = "services-forward"
+	ChainRejectOut      = "services-output"
+	ChainToPods         = "to-pods"
+	ChainEgress         = "egress"
+	ChainEgressMarks    = "egress-marks"
+	ChainEgressGuard    = "egress-guard"
+	ChainMoves          = "egress-moves"
+	ChainDestinations   = "egress-destinations" // userspace datapath only, if an EgressIP has destinations
+	ChainAnnounced      = "announced-input"     // exists only while the host has a load balancer address
 	ChainUplink         = "uplink"
 	ChainPods           = "pods"
 	ChainTunnels        = "tunnels"
@@ -101,7 +100,7 @@ func NewElements() Elements {
 		Chains: map[string]*nft.Chain{}}}
 }
 
-// Set returns the elements of a declared set.
+// Set returns this table's elements of a declared set, to add to them.
 func (t Elements) Set(s *nft.Set) *delta.Map[nft.Element, cluster.Owner] {
 	mine := t.Sets[s.Name]
 	if mine == nil {
@@ -111,7 +110,7 @@ func (t Elements) Set(s *nft.Set) *delta.Map[nft.Element, cluster.Owner] {
 	return &mine.Elements
 }
 
-// Map returns the elements of a declared map.
+// Map returns this table's elements of a declared map, to add to them.
 func (t Elements) Map(m *nft.Map) *delta.Map[nft.Element, nft.Target] {
 	mine := t.Maps[m.Name]
 	if mine == nil {

@@ -118,9 +118,9 @@ func (z *Zone) Link(p nb.RouterPort, sw, peer string, options map[string]string)
 // HostsSet is the address set of all nodes' addresses.
 func HostsSet(f cluster.Family) string { return "hosts_" + Vocab(f).Match }
 
-// RouterToHost adds a policy of the gateway router that sends packets to the host. A
-// policy's next hop must be in a network of the router, so the router's own address replaces the
-// dummy next hop.
+// RouterToHost adds a policy of the gateway router that sends packets to the host. A policy's next
+// hop must be in a network of the router, so it is the router's own address in place of MasqNext,
+// with the same MAC.
 func (z *Zone) RouterToHost(gr string, s *Stack, priority int, match string, options map[string]string) {
 	own := s.Address.Addr()
 	z.Rows.Add(
@@ -131,7 +131,8 @@ func (z *Zone) RouterToHost(gr string, s *Stack, priority int, match string, opt
 }
 
 // PodsToHost routes pods' packets to destinations that match to the host, through the management
-// port. to is an address, a range or a set of OVN; and is a further condition, or empty.
+// port. to is an address, a range or a set of OVN; and is a further condition, or empty. The match
+// ends with the node's name, as in OVN-Kubernetes.
 func (z *Zone) PodsToHost(s *Stack, priority int, to, and string) {
 	name := z.Node.Name
 	z.Rows.Add(&nb.Policy{

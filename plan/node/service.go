@@ -9,13 +9,14 @@ import (
 )
 
 // HasExternalPatch reports whether the gateway bridge sends external clients' packets to
-// claims.ServiceBridge.
+// claims.ServiceBridge: those from its uplink (HasExternalClients), or those that eBPF programs
+// redirect at other links.
 func (e *Env) HasExternalPatch() bool {
 	return e.Engine.ServiceBridge && (!e.Mode.ClientsByHost || len(e.Redirect) > 0)
 }
 
-// HasExternalClients reports whether the gateway bridge sends external clients' packets from its
-// uplink to claims.ServiceBridge.
+// HasExternalClients reports whether the gateway bridge sends external clients' packets to
+// claims.ServiceBridge that arrive at its uplink.
 func (e *Env) HasExternalClients() bool {
 	return e.Engine.ServiceBridge && e.Mode.Uplink && !e.Mode.ClientsByHost
 }
@@ -47,24 +48,25 @@ func (e *Env) PodConnectionLimit() int {
 	return e.Config.Conntrack.PodsMax
 }
 
-// HostMAC returns the MAC of claims.ServiceHost, the same on every node.
-func (e *Env) HostMAC() cluster.MAC { return cluster.MACFor(e.Stacks[0].MasqHost) }
+// ServiceHostMAC returns the MAC of claims.ServiceHost, the same on every node.
+func (e *Env) ServiceHostMAC() cluster.MAC { return cluster.MACFor(e.Stacks[0].MasqHost) }
 
-// HostMTU returns the MTU of claims.ServiceHost. The port takes packets of external clients to
-// endpoints on hosts, as long as their links allow. The kernel datapath drops longer packets than
-// the port's MTU without an ICMP error. Packets of the host have the MTU of its routes and, if it
-// only forwards IPv6, that of a sysctl. The userspace datapath does not check the MTU, but its
+// ServiceHostMTU returns the MTU of claims.ServiceHost. The port takes packets of external clients
+// to endpoints on hosts, as long as their links allow. The kernel datapath drops longer packets
+// than the port's MTU without an ICMP error. Packets of the host have the MTU of its routes and, if
+// it only forwards IPv6, that of a sysctl. The userspace datapath does not check the MTU, but its
 // buffers have that length.
-func (e *Env) HostMTU() int {
+func (e *Env) ServiceHostMTU() int {
 	if e.Node.Gateway.Userspace {
 		return e.ClientMTU()
 	}
 	return math.MaxUint16
 }
 
-// ClientMTU returns the MTU of the host's route to clients of its endpoints: that of the clients'
-// links. With the pods' MTU, the host would report that to other hosts whose replies it forwards.
-// They would use it for all their packets to this host.
+// ClientMTU returns the MTU of the host's route to clients of its endpoints: that of the links by
+// which clients come. With the pods' MTU, which is smaller, the host would report "packet too big"
+// to another host when it forwards that host's reply. The other host would then use the pods' MTU
+// for all its packets to this host.
 func (e *Env) ClientMTU() int {
 	mtu := e.Node.Gateway.MTU
 	for i := range e.Node.Links {

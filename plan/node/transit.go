@@ -26,7 +26,8 @@ func (s *Stack) GatewayRouters() netip.Prefix {
 }
 
 // SourceRouteBits returns the length of the longest route by source: that of the cluster's smallest
-// range, limited so that the join range has at most 1<<joinPartBits parts of this length.
+// range. Routes to remote pods and gateway routers must be as long to precede those by source, so
+// the length is limited: the join range has at most 1<<joinPartBits parts of it.
 func (s *Stack) SourceRouteBits() int {
 	_, longest := prefixLengths(s.Cluster)
 	return min(longest, s.GatewayRouters().Bits()+joinPartBits)
@@ -35,7 +36,8 @@ func (s *Stack) SourceRouteBits() int {
 // joinPartBits limits the number of parts of the join range, because each part is a route.
 const joinPartBits = 4
 
-// maxLengthDifference limits the difference in bits between the lengths of the cluster's ranges.
+// maxLengthDifference limits the difference in bits between the lengths of the cluster's ranges,
+// because the largest has a route for each part as long as the smallest.
 const maxLengthDifference = 8
 
 // prefixLengths returns the prefix lengths of the largest and of the smallest range.

@@ -26,8 +26,10 @@ type Vocabulary struct {
 	Ping       string // OVN match
 	DHCP       uint16 // UDP port of DHCP clients
 	ICMP       flow.Protocol
-	Errors     []uint16   // types of ICMP that are about another packet
-	TooBig     flow.Match // one of them: a packet is longer than the MTU of the path (RFC 1191; RFC 4443)
+	Errors     []uint16 // types of ICMP that are about another packet
+	// TooBig is one of Errors: a packet is longer than the MTU of the path (RFC 1191; RFC 4443). A
+	// flow.Match has type and code plus 1.
+	TooBig flow.Match
 }
 
 var vocabularies = map[cluster.Family]Vocabulary{

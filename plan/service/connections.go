@@ -12,7 +12,7 @@ import (
 
 // connections lists the valid translations of a Frontend's UDP packets: to all serving endpoints,
 // on any node, and to the intermediate addresses. Policies and hints apply only to new connections.
-func (b *planner) connections(x *Front) {
+func (p *hostPlanner) connections(x *Front) {
 	if x.Protocol != cluster.UDP {
 		return
 	}
@@ -28,14 +28,11 @@ func (b *planner) connections(x *Front) {
 		}
 	}
 	t.Live = sortedPorts(t.Live)
-	b.conns[netip.AddrPortFrom(x.ClusterIP, x.Port)] = t
+	p.conns[netip.AddrPortFrom(x.ClusterIP, x.Port)] = t
 
-	vips := x.External()
-	if x.NodePort != 0 && b.Config.Gateway.NodePort {
-		vips = append(vips, nodePorts(b.Env, x.Stack, x.Frontend)...)
-		if b.LoopbackPorts(x.Family) {
-			vips = append(vips, netip.AddrPortFrom(node.Vocab(x.Family).Localhost, x.NodePort))
-		}
+	vips := ExternalAddresses(p.Env, x.Stack, x.Frontend)
+	if x.NodePort != 0 && p.LoopbackPorts(x.Family) {
+		vips = append(vips, netip.AddrPortFrom(node.Vocab(x.Family).Localhost, x.NodePort))
 	}
 	if len(vips) == 0 {
 		return
@@ -43,16 +40,17 @@ func (b *planner) connections(x *Front) {
 	port := x.ProxyPort()
 	all, own := netip.AddrPortFrom(x.Stack.MasqAll, port), netip.AddrPortFrom(x.Stack.MasqLocal, port)
 	if x.NodePort != 0 || admission.NeedsProxyPort(x.Frontend.Frontend) {
-		b.conns[all], b.conns[own] = t, t
+		p.conns[all], p.conns[own] = t, t
 	}
-	// Steps for any policies, and for connections from before the Service had a NodePort.
+	// A connection may be older than the Service's policies and NodePort, so all proxy addresses
+	// are valid, also with the allocated port.
 	allocated := x.AllocatedPort()
 	t.Steps = sortedPorts([]netip.AddrPort{
 		netip.AddrPortFrom(x.ClusterIP, x.Port), all, own,
 		netip.AddrPortFrom(x.Stack.MasqAll, allocated), netip.AddrPortFrom(x.Stack.MasqLocal, allocated),
 	})
 	for _, v := range vips {
-		b.conns[v] = t
+		p.conns[v] = t
 	}
 }
 

@@ -127,11 +127,12 @@ func (x *Front) clusterTarget() netip.AddrPort {
 }
 
 // addLocalBackends adds the targets of external clients under policy Local: the host's own
-// endpoints directly, pods through a load balancer. It distributes several targets over slots.
+// endpoints directly, pods through a load balancer. It distributes several targets over slots: one
+// share for each endpoint, as long as there are slots.
 func addLocalBackends(t node.Elements, x *Front, key nft.Element, one, spread, sticky *nft.Map) {
 	pods := netip.AddrPortFrom(x.Stack.MasqLocal, x.ProxyPort())
 	to := slices.Clone(x.LocalHost)
-	for range min(len(x.LocalPods), max(1, nft.Slots-len(x.LocalHost))) { // one share per pod
+	for range min(len(x.LocalPods), max(1, nft.Slots-len(x.LocalHost))) {
 		to = append(to, pods)
 	}
 	if len(to) == 0 {
@@ -177,7 +178,8 @@ func Chains(e node.Env) (datapath.State, []cluster.Problem) {
 
 // balancedRules accepts packets that a load balancer has translated already. An endpoint of this
 // host may listen on a port that is also a NodePort or an external address's port. Its packets must
-// not be translated again. The node switch leaves only addresses with source ranges to the host.
+// not be translated again. Pods' packets that the engine leaves to the host are the exception: to
+// addresses with source ranges (engine ovn), or to addresses without endpoints (engine openflow).
 func balancedRules(c node.Chains) []nft.Rule {
 	fromPods := nft.InInterface{Name: claims.ManagementPort}
 	var rules []nft.Rule
@@ -331,8 +333,8 @@ func rejectRules(c node.Chains) []nft.Rule {
 
 // masqueradeRules drops packets that arrive with a masquerade address as their destination. The
 // host's own packets, and those that it translates itself, do not pass this hook with such an
-// address; except for replies by claims.ServiceHost: other software's nft, such as that of
-// hostPorts, masquerades as the link's address.
+// address. Replies that arrive on claims.ServiceHost may have the link's address: other software's
+// nft, such as that of hostPorts, masquerades packets to pods as it.
 func masqueradeRules(c node.Chains) []nft.Rule {
 	var rules []nft.Rule
 	drop := func(a netip.Addr, except ...nft.Match) {

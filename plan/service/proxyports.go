@@ -10,7 +10,8 @@ import (
 )
 
 // ProxyPortsIn returns the proxy ports that Services have on a node, from the targets in its nft
-// maps of external addresses. It omits a Service whose name is too long for a comment of nft.
+// maps of external addresses. It omits elements without an Owner: the name of the Service was too
+// long for a comment of nft.
 func ProxyPortsIn(tables nft.State, c *cluster.Config) admission.ProxyPorts {
 	proxy := map[netip.Addr]bool{}
 	for _, subnet := range c.Gateway.MasqueradeSubnets {

@@ -10,9 +10,8 @@ import (
 // Redirects reports whether the eBPF programs redirect external clients of an address. They do not
 // for:
 //   - Addresses with source ranges: the host serves these.
-//   - NodePorts under policy Local, where pods leave through the host, past the gateway router,
-//     or where the host is an endpoint: it could not reply to the client's own address on that
-//     path.
+//   - NodePorts under policy Local, if pods leave through the host or if the host is an endpoint:
+//     the replies, to the client's own address, would not pass the gateway router.
 //   - External addresses under policy Local: the bridge changes the client's address.
 //   - The gateway router's own address as an external address: the router uses it as the source
 //     towards the host's own endpoints.

@@ -21,29 +21,29 @@ import (
 // node's engine writes the state for pods and external clients. The state for the host's own
 // clients is the same with both engines.
 func Plan(e node.Env, engine Engine) (datapath.State, []cluster.Problem) {
-	b := planner{
+	p := hostPlanner{
 		Env: &e, engine: engine, rows: nb.State{}, nft: node.NewElements(), conns: map[netip.AddrPort]conn.Targets{},
 		redirected: map[redirect.Service]redirect.Path{},
 	}
 	for _, f := range e.Frontends {
 		// Nodes without this family do not serve it.
 		if s := e.Stack(f.Family); s != nil {
-			b.frontend(s, f)
+			p.frontend(s, f)
 		}
 	}
-	s, problems := b.engine.State()
+	s, problems := p.engine.State()
 	own := datapath.State{
-		NB: b.rows, Host: host.State{Routes: b.routes}, Conn: conn.State{UDP: b.conns},
-		Redirect: redirect.State{Services: b.redirected},
+		NB: p.rows, Host: host.State{Routes: p.routes}, Conn: conn.State{UDP: p.conns},
+		Redirect: redirect.State{Services: p.redirected},
 	}
 	if len(e.Frontends) > 0 {
-		own.NFT = nft.State{nft.Inet: b.nft.Table}
+		own.NFT = nft.State{nft.Inet: p.nft.Table}
 	}
-	return datapath.Union(s, own), append(b.problems, problems...)
+	return datapath.Union(s, own), append(p.problems, problems...)
 }
 
-// Engine writes the state of Frontends. Each has its own rows or flows, so that a changed endpoint
-// does not affect others.
+// Engine writes the state of Frontends for pods and external clients, as node.Engine describes.
+// Each Frontend has its own rows or flows, so that a changed endpoint does not affect others.
 type Engine interface {
 	// Frontend serves the cluster IP, and the proxy ports to which the host translates.
 	Frontend(x *Front)
@@ -56,8 +56,8 @@ type Engine interface {
 	State() (datapath.State, []cluster.Problem)
 }
 
-// Variant is the kind of addresses at which a Frontend is served. It ends the names of OVN's load
-// balancers for them.
+// Variant is a kind of addresses at which a Frontend is served. With engine ovn, each kind has its
+// own load balancers, and this suffix in their names.
 type Variant string
 
 const (
@@ -67,8 +67,8 @@ const (
 	OwnByHost Variant = ":own" // the node's own, for external clients that come through the host, under policy Local
 )
 
-// planner plans the host's part of Services.
-type planner struct {
+// hostPlanner plans the host's part of Services.
+type hostPlanner struct {
 	*node.Env
 	engine   Engine
 	rows     nb.State
@@ -80,8 +80,8 @@ type planner struct {
 	redirected map[redirect.Service]redirect.Path
 }
 
-func (b *planner) problem(f *admission.Frontend, field, format string, args ...any) {
-	b.problems = append(b.problems, cluster.Problem{Owner: f.Owner, Field: field,
+func (p *hostPlanner) problem(f *admission.Frontend, field, format string, args ...any) {
+	p.problems = append(p.problems, cluster.Problem{Owner: f.Owner, Field: field,
 		Message: fmt.Sprintf(format, args...)})
 }
 
@@ -89,7 +89,7 @@ func (b *planner) problem(f *admission.Frontend, field, format string, args ...a
 type Front struct {
 	*admission.Frontend
 	Stack                *node.Stack
-	Cluster, Local       []netip.AddrPort // of the whole cluster, and of the node itself: see choose
+	Cluster, Local       []netip.AddrPort // of the whole cluster, and of the node itself: see chooseEndpoints
 	Internal             []netip.AddrPort // endpoints for clients in the cluster, by internalTrafficPolicy
 	LocalHost, LocalPods []netip.AddrPort // of externalTrafficPolicy Local: the host's, and the node's other endpoints
 }
@@ -113,25 +113,25 @@ func newFront(e *node.Env, s *node.Stack, f *admission.Frontend) Front {
 }
 
 // frontend plans one Frontend.
-func (b *planner) frontend(s *node.Stack, f *admission.Frontend) {
-	if !b.admitClusterIP(s, f) {
+func (p *hostPlanner) frontend(s *node.Stack, f *admission.Frontend) {
+	if !p.clusterIP(s, f) {
 		return
 	}
-	x := newFront(b.Env, s, f)
-	b.engine.Frontend(&x)
-	addClusterIP(b.nft, &x, x.served(b.Env))
-	if f.NodePort != 0 && b.Config.Gateway.NodePort {
-		b.external(&x, NodePort, nodePorts(b.Env, s, f))
-		addNodePort(b.nft, &x)
+	x := newFront(p.Env, s, f)
+	p.engine.Frontend(&x)
+	addClusterIP(p.nft, &x, x.served(p.Env))
+	if f.NodePort != 0 && p.Config.Gateway.NodePort {
+		p.external(&x, NodePort, nodePorts(p.Env, s, f))
+		addNodePort(p.nft, &x)
 	}
 	if vips := f.External(); len(vips) > 0 {
-		b.external(&x, External, vips)
-		addExternals(b.nft, &x)
+		p.external(&x, External, vips)
+		addExternals(p.nft, &x)
 	}
-	if !x.served(b.Env) {
-		addRejected(b.nft, &x, ExternalAddresses(b.Env, s, f))
+	if !x.served(p.Env) {
+		addRejected(p.nft, &x, ExternalAddresses(p.Env, s, f))
 	}
-	b.connections(&x)
+	p.connections(&x)
 }
 
 // served reports whether the engine gets connections to a Frontend. Otherwise the host rejects
@@ -158,23 +158,27 @@ func ExternalAddresses(e *node.Env, s *node.Stack, f *admission.Frontend) []neti
 	return vips
 }
 
-// external serves addresses that external clients can use. The node of a pod serves the pod's
-// connections to them, without the policy for external clients. An address with source ranges is
-// the exception: the pod's host serves it, which checks the source. Clients come from the external
+// external serves addresses that external clients can use. These clients come from the external
 // network, through the host (see serviceMaps), or by eBPF programs.
-func (b *planner) external(x *Front, variant Variant, vips []netip.AddrPort) {
+//
+// The node of a pod serves the pod's connections to them, without the policy for external clients.
+// An address with source ranges is the exception: the pod's host serves it, which checks the
+// source.
+func (p *hostPlanner) external(x *Front, variant Variant, vips []netip.AddrPort) {
 	for _, v := range vips {
-		if Redirects(b.Env, x, variant, v) && x.served(b.Env) {
-			tracked := variant == External || b.Env.Engine.ServiceBridge
-			b.redirected[redirect.Service{Addr: v, Protocol: x.Protocol}] = redirect.Path{Tracked: tracked,
+		if Redirects(p.Env, x, variant, v) && x.served(p.Env) {
+			// With engine ovn, the bridge recognizes replies of a NodePort by their source.
+			tracked := variant == External || p.Engine.ServiceBridge
+			p.redirected[redirect.Service{Addr: v, Protocol: x.Protocol}] = redirect.Path{Tracked: tracked,
 				Owner: x.Owner}
 		}
 	}
-	b.engine.External(x, variant, vips)
+	p.engine.External(x, variant, vips)
 }
 
 // IsOwnHost reports whether an address is one of this node's host. The host itself translates
-// connections of external clients to it. The host's replies would not pass a load balancer of OVN.
+// external clients' connections to such an endpoint: its replies would not pass a load balancer of
+// OVN.
 func (x *Front) IsOwnHost(a netip.Addr) bool {
 	return a == x.Stack.Address.Addr() || slices.Contains(x.Stack.Secondary, a)
 }

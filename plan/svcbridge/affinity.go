@@ -32,10 +32,11 @@ func toGroup(x *service.Front, id uint32) []flow.Action {
 
 // learnAffinity adds flows that record the bucket of each client. A bucket only selects an
 // endpoint. A flow for each bucket then translates, and is also used by recorded clients. All
-// variants of a Frontend share the record. If the group does not have the recorded bucket (any
-// more), its flow does not exist, and the group chooses another one. A client's second connection
-// uses the record of the first, and not its megaflow: the group hashes the client's port, so that
-// megaflow matches no other connection.
+// variants of a Frontend share the record. A recorded bucket that the group does not have (any
+// more) has no such flow, so the group chooses another one.
+//
+// The group hashes the client's port, so that the megaflow of a client's first connection does not
+// match the second: the second must use the record.
 func (w *serviceBridge) learnAffinity(x *service.Front, g *flow.Group) {
 	v := node.Vocab(x.Family)
 	g.Hashed = v.L4[x.Protocol]

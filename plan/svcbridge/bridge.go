@@ -2,6 +2,7 @@ package svcbridge
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -15,11 +16,8 @@ import (
 	"hairpin/plan/stablehash"
 )
 
-// serviceBridge writes claims.ServiceBridge: the ports of a node's pods, the host's port, and patch
-// ports to OVN and to the gateway bridge. A packet to a Service or between pods passes conntrack
-// once, in one zone, on the node of each of the two pods. A packet from the host or an external
-// client to a Service passes it a second time, for the source address to which replies return. Pods
-// of one node reach each other on this bridge; OVN has everything else.
+// serviceBridge writes claims.ServiceBridge: the ports of a node's pods, the host's port, patch
+// ports to OVN and to the gateway bridge, and flows and groups.
 type serviceBridge struct {
 	*node.Env
 	ovs.State
@@ -32,7 +30,8 @@ func newServiceBridge(e *node.Env) *serviceBridge {
 	return &serviceBridge{Env: e, owner: cluster.NodeOwner(e.Node.Name), feature: claims.FeatureServices}
 }
 
-// Priorities in the tables of claims.ServiceBridge.
+// Priorities in the tables of claims.ServiceBridge, named after their main flows. Other flows use
+// the same numbers where their order in a table requires it.
 const (
 	prioTagged       = 150 // VLAN tags, and external packets with this node's MACs
 	prioExternalConn = 140 // packets of connections that the host or an external client began
@@ -89,8 +88,8 @@ func (w *serviceBridge) bridge() {
 	own, ovn := patch(claims.ServicePatch, name, claims.PodsPatch),
 		patch(claims.PodsPatch, claims.IntegrationBridge, claims.ServicePatch)
 	ovn.ExternalIDs = map[string]string{"iface-id": podsPort(w.Node.Name)}
-	host := ovs.Port{Name: claims.ServiceHost, Bridge: name, Type: "internal", MAC: w.HostMAC(), MTU: w.HostMTU(),
-		Owner: w.owner}
+	host := ovs.Port{Name: claims.ServiceHost, Bridge: name, Type: "internal", MAC: w.ServiceHostMAC(),
+		MTU: w.ServiceHostMTU(), Owner: w.owner}
 	w.Ports = map[string]ovs.Port{own.Name: own, ovn.Name: ovn, host.Name: host}
 	if w.HasExternalPatch() {
 		own, peer := patch(claims.ExternalPatch, name, claims.ServicesPatch),
@@ -114,7 +113,8 @@ func (w *serviceBridge) externalPorts() []string {
 // toHost returns the last actions for packets to the host. It clears the packet mark, which is
 // OVN's: the host's own rules may use marks otherwise.
 func (w *serviceBridge) toHost(out flow.Action) []flow.Action {
-	return []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()}, flow.SetEthDst{MAC: w.HostMAC()}, flow.SetPktMark{}, out}
+	return []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()}, flow.SetEthDst{MAC: w.ServiceHostMAC()},
+		flow.SetPktMark{}, out}
 }
 
 // defaultNext has the tables that pass on what no other flow of theirs matches. It is read-only.
@@ -153,14 +153,14 @@ func (w *serviceBridge) sharedFlows() {
 	for _, port := range w.externalPorts() {
 		w.add(pipeline.SvcServiceLB, prioNoService, flow.Match{InPort: port}, flow.Drop{})
 	}
-	host := flow.Match{EthDst: w.HostMAC()}
+	host := flow.Match{EthDst: w.ServiceHostMAC()}
 	w.add(pipeline.SvcExternalReply, prioTo, host, w.toHost(flow.Output{Port: claims.ServiceHost})...)
 	host.InPort = claims.ServiceHost
 	w.add(pipeline.SvcExternalReply, prioVIP, host, w.toHost(flow.InPort{})...)
 	if w.HasExternalPatch() {
-		// Replies go to the request's MAC, so external packets may not have the host's or next
-		// hop's.
-		for _, mac := range []cluster.MAC{w.HostMAC(), node.MasqMAC()} {
+		// Replies go to the source MAC of the request. So no external packet may have the MAC of
+		// claims.ServiceHost or of the dummy next hop.
+		for _, mac := range []cluster.MAC{w.ServiceHostMAC(), node.MasqMAC()} {
 			w.add(pipeline.SvcClassifier, prioTagged, flow.Match{InPort: claims.ExternalPatch, EthSrc: mac},
 				flow.Drop{})
 		}
@@ -195,17 +195,7 @@ func (w *serviceBridge) familyFlows(s *node.Stack) {
 		flow.Resubmit{Table: pipeline.SvcMulticast})
 	w.toMulticast(v, v.Multicast)
 	w.dropDHCP(v)
-	// A connection to no Service is tracked as well. Else a connection to a Service with the same
-	// source port and endpoint would translate its replies. Later matches do not depend on the port
-	// that it may get, so there is no recirculation. It is committed after all policies: else a
-	// denied packet would leave an entry, and what its receiver sends would be a reply.
-	w.add(pipeline.SvcConntrackCommit, prioTo, tracked(v.IP, flow.CTNew, flow.CTRel|flow.CTDnat),
-		flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}},
-		flow.Resubmit{Table: pipeline.SvcSNAT})
-	// A denied connection that is permitted again continues with its client's next packet, also if
-	// the node has no policies any more: a later policy must not meet the mark.
-	w.add(pipeline.SvcConntrackCommit, prioGuard, denied(v.IP, 0, flow.CTRpl|flow.CTInv),
-		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcSNAT, MarkMask: claims.CTMarkDenied})
+	w.commitConnections(v)
 	// Connections between pods and external addresses are tracked as well: any external address may
 	// be a client of a Service under policy Local.
 	w.add(pipeline.SvcFromPod, prioExternal, flow.Match{Protocol: v.IP, Src: s.Subnet},
@@ -213,18 +203,7 @@ func (w *serviceBridge) familyFlows(s *node.Stack) {
 	w.add(pipeline.SvcClassifier, prioExternal, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: s.Subnet},
 		track(claims.ZoneServices, pipeline.SvcIngressClassifier))
 	w.serveExternal(s)
-	// The kernel translates a client's ICMP error only with commit.
-	w.add(pipeline.SvcServiceConntrack, prioSelf, tracked(v.IP, flow.CTRel, flow.CTRpl),
-		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcEgressClassifier,
-			NAT: flow.NAT{Kind: flow.NATUndo}})
-	// ICMP errors from any router on the path. With a recirculation they would have one too many,
-	// where the switch tracks them too.
-	for _, t := range v.Errors {
-		m := flow.Match{InPort: claims.ServicePatch, Protocol: v.ICMP, ICMPType: t + 1}
-		w.add(pipeline.SvcClassifier, prioFrom, m,
-			flow.CT{Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATUndo}},
-			flow.Resubmit{Table: pipeline.SvcL2Forwarding})
-	}
+	w.translateErrors(v)
 	w.add(pipeline.SvcFromPod, prioFrom, flow.Match{Protocol: v.IP, Dst: node.HostPrefix(s.MasqPin)},
 		track(claims.ZonePinned, pipeline.SvcUnSNAT))
 	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} { // not a reply: pods may not send to this address
@@ -235,60 +214,35 @@ func (w *serviceBridge) familyFlows(s *node.Stack) {
 	w.neighbors(s)
 }
 
-// serveExternal serves the host and external clients. For pods, their source is the gateway
-// router's address on the join switch, to which other nodes have a route. Under policy Local it is
-// their own address. Packets to an endpoint that is no pod go to the host, with a source that is
-// not the host's. Replies go to the request's source MAC, so that no neighbor must be resolved.
-func (w *serviceBridge) serveExternal(s *node.Stack) {
-	v := node.Vocab(s.Family)
-	replies := track(claims.ZonePinned, pipeline.SvcUnSNAT)
-	w.add(pipeline.SvcFromPod, prioSelf, flow.Match{Protocol: v.IP, Dst: node.HostPrefix(s.Join.Addr())}, replies)
-	w.add(pipeline.SvcClassifier, prioSelf,
-		flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: node.HostPrefix(s.Join.Addr())}, replies)
-	w.add(pipeline.SvcClassifier, prioSelf,
-		flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: node.HostPrefix(s.MasqOVN)}, replies)
-	w.add(pipeline.SvcUnSNAT, prioExternalConn, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside},
-		flow.SetEthDstByCT{}, track(claims.ZoneServices, pipeline.SvcExternalReply))
-	w.add(pipeline.SvcExternalConntrack, prioExternalConn, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside},
-		flow.SetEthDstByCT{}, flow.Resubmit{Table: pipeline.SvcExternalReply})
-	w.replies(v)
-	w.nodeReplies(s)
+// commitConnections commits connections that no group has committed, and those that are no longer
+// denied.
+func (w *serviceBridge) commitConnections(v node.Vocabulary) {
+	// A connection to no Service is tracked as well. Else a connection to a Service with the same
+	// source port and endpoint would translate its replies. This may change the source port, but no
+	// later flow matches it, so there is no recirculation. It is committed after all policies: else
+	// a denied packet would leave an entry, and what its receiver sends would be a reply.
+	w.add(pipeline.SvcConntrackCommit, prioTo, tracked(v.IP, flow.CTNew, flow.CTRel|flow.CTDnat),
+		flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}},
+		flow.Resubmit{Table: pipeline.SvcSNAT})
+	// The next packet of a client that is permitted again removes the mark. It does so even if the
+	// node has no policies any more: otherwise a later policy would still find the mark.
+	w.add(pipeline.SvcConntrackCommit, prioGuard, denied(v.IP, 0, flow.CTRpl|flow.CTInv),
+		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcSNAT, MarkMask: claims.CTMarkDenied})
+}
 
-	toService := track(claims.ZoneServices, pipeline.SvcServiceConntrack)
-	for _, to := range append(slices.Clone(s.Services), node.HostPrefix(s.MasqAll), node.HostPrefix(s.MasqLocal)) {
-		w.add(pipeline.SvcClassifier, prioTo, flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: to},
-			toService)
-	}
-	toL3 := []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()},
-		flow.SetEthDst{MAC: cluster.MACFor(w.Stacks[0].Router.Addr())}, flow.Resubmit{Table: pipeline.SvcL3Forwarding}}
-	for _, port := range w.externalPorts() {
-		m := flow.Match{InPort: port, Protocol: v.IP}
-		if port == claims.ExternalPatch {
-			w.externalSources(s, toService)
-			w.externalClients(s, toL3)
-		} else {
-			known := m
-			known.CTMark = claims.CTMarkOutside
-			w.add(pipeline.SvcSNAT, prioExternalConn, known, toL3...)
-			for _, r := range s.Cluster {
-				pods := m
-				pods.Dst = r
-				// The host forwards them: see node.ChainForwarded.
-				w.add(pipeline.SvcClassifier, prioTo, pods, toService)
-				w.add(pipeline.SvcServiceLB, prioNoService+1, pods, flow.Resubmit{Table: pipeline.SvcEgressClassifier})
-				w.add(pipeline.SvcSNAT, prioTo, pods,
-					append([]flow.Action{commitSNAT(s.Join.Addr(), true)}, toL3...)...)
-			}
-			w.add(pipeline.SvcSNAT, prioExternal, m,
-				append([]flow.Action{commitSNAT(s.MasqOVN, true)}, w.toHost(flow.InPort{})...)...)
-		}
-		if s.Family == cluster.IPv4 { // over IPv6, OVN sends no errors beyond its own networks
-			// On the kernel datapath, errors that this node's OVN sends pass conntrack with their
-			// actions one by one, so that the result of conntrack is lost. So the next node reports
-			// that the TTL has expired.
-			w.add(pipeline.SvcL3Forwarding, prioNoService, flow.Match{InPort: port, Protocol: v.IP, TTL: 1},
-				flow.SetTTL{TTL: 2}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
-		}
+// translateErrors translates ICMP errors about tracked connections.
+func (w *serviceBridge) translateErrors(v node.Vocabulary) {
+	// The kernel translates a client's ICMP error only with commit.
+	w.add(pipeline.SvcServiceConntrack, prioSelf, tracked(v.IP, flow.CTRel, flow.CTRpl),
+		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcEgressClassifier,
+			NAT: flow.NAT{Kind: flow.NATUndo}})
+	// ICMP errors from any router on the path, without a recirculation: where OVN's switch tracks
+	// them as well, they would have one too many.
+	for _, t := range v.Errors {
+		m := flow.Match{InPort: claims.ServicePatch, Protocol: v.ICMP, ICMPType: t + 1}
+		w.add(pipeline.SvcClassifier, prioFrom, m,
+			flow.CT{Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATUndo}},
+			flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 	}
 }
 
@@ -349,11 +303,8 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 	if w.Stack(cluster.IPv6) != nil {
 		w.allowLinkLocal(from, out)
 	}
-	for i, ip := range slices.Concat(p.IPs, p.Extra) {
+	for ip, extra := range w.addressesOf(p) {
 		s := w.Stack(cluster.FamilyOf(ip))
-		if s == nil || i < len(p.IPs) && !s.Subnet.Contains(ip) {
-			continue
-		}
 		v, own := node.Vocab(s.Family), node.HostPrefix(ip)
 		m := from
 		m.Protocol, m.Src = v.IP, own
@@ -365,7 +316,7 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 			w.allowAdvertisements(from, ip)
 		}
 		w.floodAnnouncements(port, ip)
-		if i >= len(p.IPs) { // several pods may have it
+		if extra { // several pods may have it
 			w.add(pipeline.SvcL3Forwarding, prioTo, flow.Match{EthDst: p.MAC, Protocol: v.IP, Dst: own}, out)
 			continue
 		}
@@ -374,6 +325,19 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 		w.add(pipeline.SvcSNAT, prioSelf, flow.Match{InPort: port, Protocol: v.IP, Src: own, Dst: own},
 			flow.CT{Commit: true, Zone: claims.ZonePinned, Table: pipeline.SvcHairpinReply,
 				NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqPin}})
+	}
+}
+
+// addressesOf iterates over the addresses of a pod that the node can serve, and whether each is an
+// extra one.
+func (w *serviceBridge) addressesOf(p *cluster.Pod) iter.Seq2[netip.Addr, bool] {
+	return func(yield func(netip.Addr, bool) bool) {
+		for i, ip := range slices.Concat(p.IPs, p.Extra) {
+			s, extra := w.Stack(cluster.FamilyOf(ip)), i >= len(p.IPs)
+			if s != nil && (extra || s.Subnet.Contains(ip)) && !yield(ip, extra) {
+				return
+			}
+		}
 	}
 }
 

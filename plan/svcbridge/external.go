@@ -11,18 +11,79 @@ import (
 	"hairpin/plan/node"
 )
 
+// serveExternal serves the host and external clients. For pods, their source is the gateway
+// router's address on the join switch, to which other nodes have a route. Under policy Local it is
+// their own address. Packets to an endpoint that is no pod go to the host, with a source that is
+// not the host's. Replies go to the request's source MAC, so that no neighbor must be resolved.
+func (w *serviceBridge) serveExternal(s *node.Stack) {
+	v := node.Vocab(s.Family)
+	replies := track(claims.ZonePinned, pipeline.SvcUnSNAT)
+	w.add(pipeline.SvcFromPod, prioSelf, flow.Match{Protocol: v.IP, Dst: node.HostPrefix(s.Join.Addr())}, replies)
+	w.add(pipeline.SvcClassifier, prioSelf,
+		flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: node.HostPrefix(s.Join.Addr())}, replies)
+	w.add(pipeline.SvcClassifier, prioSelf,
+		flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: node.HostPrefix(s.MasqOVN)}, replies)
+	w.add(pipeline.SvcUnSNAT, prioExternalConn, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside},
+		flow.SetEthDstByCT{}, track(claims.ZoneServices, pipeline.SvcExternalReply))
+	w.add(pipeline.SvcExternalConntrack, prioExternalConn, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside},
+		flow.SetEthDstByCT{}, flow.Resubmit{Table: pipeline.SvcExternalReply})
+	w.replies(v)
+	w.nodeReplies(s)
+
+	toService := track(claims.ZoneServices, pipeline.SvcServiceConntrack)
+	toL3 := []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()},
+		flow.SetEthDst{MAC: cluster.MACFor(w.Stacks[0].Router.Addr())}, flow.Resubmit{Table: pipeline.SvcL3Forwarding}}
+	w.hostClients(s, toService, toL3)
+	if w.HasExternalPatch() {
+		w.externalSources(s, toService)
+		w.externalClients(s, toL3)
+	}
+	if s.Family == cluster.IPv4 { // over IPv6, OVN sends no errors beyond its own networks
+		// The kernel datapath executes the actions of an error that this node's OVN sends one by
+		// one, and loses the result of conntrack between them. So the next node reports that the
+		// TTL has expired.
+		for _, port := range w.externalPorts() {
+			w.add(pipeline.SvcL3Forwarding, prioNoService, flow.Match{InPort: port, Protocol: v.IP, TTL: 1},
+				flow.SetTTL{TTL: 2}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
+		}
+	}
+}
+
+// hostClients forwards packets of the host to Services, and those to pods that the host forwards
+// (see node.ChainForwarded).
+func (w *serviceBridge) hostClients(s *node.Stack, toService flow.Action, toL3 []flow.Action) {
+	m := flow.Match{InPort: claims.ServiceHost, Protocol: node.Vocab(s.Family).IP}
+	for _, to := range append(slices.Clone(s.Services), node.HostPrefix(s.MasqAll), node.HostPrefix(s.MasqLocal)) {
+		services := m
+		services.Dst = to
+		w.add(pipeline.SvcClassifier, prioTo, services, toService)
+	}
+	known := m
+	known.CTMark = claims.CTMarkOutside
+	w.add(pipeline.SvcSNAT, prioExternalConn, known, toL3...)
+	for _, r := range s.Cluster {
+		pods := m
+		pods.Dst = r
+		w.add(pipeline.SvcClassifier, prioTo, pods, toService)
+		w.add(pipeline.SvcServiceLB, prioNoService+1, pods, flow.Resubmit{Table: pipeline.SvcEgressClassifier})
+		w.add(pipeline.SvcSNAT, prioTo, pods, append([]flow.Action{commitSNAT(s.Join.Addr(), true)}, toL3...)...)
+	}
+	w.add(pipeline.SvcSNAT, prioExternal, m,
+		append([]flow.Action{commitSNAT(s.MasqOVN, true)}, w.toHost(flow.InPort{})...)...)
+}
+
 // replies handles packets of the reply direction before Services are looked up, so that a Service
 // at the client's address does not get them. A client's address may itself be a Service's, such as
-// a load balancer, or another user may have listed it in spec.externalIPs. In the reply direction,
-// packets from the host or external clients reply to no pod and are dropped.
+// a load balancer, or another user may have listed it in spec.externalIPs. Replies to pods arrive
+// from OVN, so packets from the host or external clients in the reply direction are dropped.
 func (w *serviceBridge) replies(v node.Vocabulary) {
 	toClient := func(state flow.CTState) {
 		m := flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside, CTState: state}
 		w.add(pipeline.SvcServiceConntrack, prioExternalConn+1, m, flow.SetEthDstByCT{},
 			flow.Resubmit{Table: pipeline.SvcExternalReply})
 	}
-	// Not by +snat alone: where two connections would have the same addresses and ports, the kernel
-	// also translates the source port of the one that begins later.
+	// +snat alone would also match requests: where two connections would have the same addresses
+	// and ports, the kernel translates the source port of the one that begins later.
 	toClient(flow.CTState{Set: flow.CTTrk | flow.CTRpl})
 	// The userspace datapath sets no direction bit with +inv, but translates the packet.
 	toClient(flow.CTState{Set: flow.CTTrk | flow.CTInv | flow.CTSnat, Clear: flow.CTDnat})
@@ -124,8 +185,8 @@ func (w *serviceBridge) externalMartians(s *node.Stack) []netip.Prefix {
 // come from a next hop of the host: another router may have taken over. Packets that conntrack
 // calls invalid or related, such as ICMP errors, never change it.
 //
-// ZoneServices has the recorded MAC of each connection. A packet that does not come from a next hop
-// commits the second zone with that MAC.
+// ZoneServices keeps the recorded MAC of a connection. Each later packet commits ZonePinned again:
+// with its own MAC if it comes from a next hop, or else with the recorded one.
 func (w *serviceBridge) externalClients(s *node.Stack, toL3 []flow.Action) {
 	v := node.Vocab(s.Family)
 	m := flow.Match{InPort: claims.ExternalPatch, Protocol: v.IP}
@@ -138,16 +199,15 @@ func (w *serviceBridge) externalClients(s *node.Stack, toL3 []flow.Action) {
 	invalid.CTState.Set |= flow.CTDnat
 	w.add(pipeline.SvcServiceConntrack, prioExternalConn+3, invalid, flow.Resubmit{Table: pipeline.SvcEgressClassifier})
 
-	keep := m // policy Local: there is no second zone
-	keep.CTMark = claims.CTMarkOutside
+	// Under policy Local, connections keep their source: ZonePinned does not have them.
+	m.CTMark, related.CTMark = claims.CTMarkOutside, claims.CTMarkOutside
+	w.add(pipeline.SvcSNAT, prioExternalConn, m, toL3...)
+	w.add(pipeline.SvcSNAT, prioExternalConn+2, related, toL3...)
 	record := flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkOutside, EthSrc: true}
-	w.add(pipeline.SvcSNAT, prioExternalConn, keep, toL3...)
 	for _, mac := range w.nextHopMACs(s) {
-		keep.EthSrc = mac
-		w.add(pipeline.SvcSNAT, prioExternalConn+1, keep, append([]flow.Action{record}, toL3...)...)
+		m.EthSrc = mac
+		w.add(pipeline.SvcSNAT, prioExternalConn+1, m, append([]flow.Action{record}, toL3...)...)
 	}
-	keep.EthSrc, keep.CTState = cluster.MAC{}, related.CTState
-	w.add(pipeline.SvcSNAT, prioExternalConn+2, keep, toL3...)
 
 	toHost := w.toHost(flow.Output{Port: claims.ServiceHost})
 	for _, r := range s.Cluster {

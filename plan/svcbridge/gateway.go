@@ -87,8 +87,8 @@ func externalToServices(b *node.Bridge, s *node.Stack) {
 
 // recordNodeConnections records connections that the host, or pods that leave with the node's
 // address, begin from a port of a Service at that address. It uses ZoneServices, where the reply is
-// looked up first. The zone of the gateway bridge alone would cost each packet of external clients
-// one more lookup, for which the userspace datapath has no recirculation left.
+// looked up first. With the zone of the gateway bridge alone, each packet of external clients would
+// need one more lookup and recirculation, more than the userspace datapath permits.
 func recordNodeConnections(b *node.Bridge, x *service.Front, at netip.AddrPort) {
 	if at.Addr() == x.Stack.Address.Addr() || slices.Contains(x.Stack.Secondary, at.Addr()) {
 		from := flow.Match{Protocol: node.Vocab(x.Family).L4[x.Protocol], Src: node.HostPrefix(at.Addr()),
@@ -105,11 +105,11 @@ func nodeConnectionTables(b *node.Bridge, s *node.Stack) {
 	b.Add(pipeline.GatewayNodePortSource, node.PrioKnown, flow.Match{InPort: claims.ServicesPatch, Protocol: ip},
 		flow.Output{Port: b.Uplink})
 	for _, m := range []flow.Match{{InPort: flow.Local, Protocol: ip}, {InPort: b.OVN, EthSrc: b.MAC, Protocol: ip}} {
-		owner := uint32(claims.CTMarkHost)
+		mark := uint32(claims.CTMarkHost)
 		if m.InPort == b.OVN {
-			owner = claims.CTMarkOVN
+			mark = claims.CTMarkOVN
 		}
-		commit, out := flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: owner}, flow.Output{Port: b.Uplink}
+		commit, out := flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: mark}, flow.Output{Port: b.Uplink}
 		b.Add(pipeline.GatewayNodePortSource, node.PrioKnown, m,
 			flow.CT{Zone: claims.ZoneUplink, Table: pipeline.GatewayNodeConntrack})
 		b.Add(pipeline.GatewayNodeConntrack, node.PrioNew, m, commit,

@@ -24,10 +24,10 @@ func routeRejected(z *node.Zone, s *node.Stack) {
 	})
 }
 
-// hostRoutes routes the host's packets to Services through claims.ServiceHost. The next hop is
-// the address that clients of the host's own endpoints have for the host; the link has no subnet.
-// (The other engine's next hop is different: IPv6 rejects a route whose next hop has a route on
-// another link.) The host's clients of pods without a Service use it as well.
+// hostRoutes routes the host's packets to Services through claims.ServiceHost, and packets to pods
+// that the host forwards (claims.ForwardTable). The next hop is the address that clients of the
+// host's own endpoints have for the host; the link has no subnet. (The other engine's next hop is
+// different: IPv6 rejects a route if its next hop has a route on another link.)
 func hostRoutes(k *node.Kernel, s *node.Stack) {
 	mtu := k.Env.Config.MTU
 	k.RouteToClients(s, claims.ServiceHost, k.Env.ClientMTU())

@@ -51,7 +51,7 @@ const (
 	prioExempt = 220 // own node, and pods without rules in the direction
 	prioAny    = 210 // rules for every address
 	prioRule   = 200 // conjunctions
-	prioDeny   = 100 // of a pod, to count
+	prioDeny   = 100 // one per pod, which drops as a miss does, to count the pod's packets
 )
 
 // Priorities in the tables of the tiers Admin and Baseline: those of rules are below prioLevel.
@@ -155,13 +155,12 @@ func (p *Policies) reportLimits(env *node.Env, d *netpolicy.Delta) {
 				n = len(rules)
 			}
 			if n > flow.MaxConjunctions {
-				effect := "rules beyond %d may accept nothing"
+				effect := fmt.Sprintf("rules beyond %d may accept nothing", flow.MaxConjunctions)
 				if rules[0].Tier != cluster.TierNetworkPolicy {
-					effect = "with more than %d, rules of one place drop everything"
+					effect = fmt.Sprintf("with more than %d, rules of one place drop everything", flow.MaxConjunctions)
 				}
 				p.problems[x.ID] = cluster.Problem{Owner: rules[0].Policy, Message: fmt.Sprintf(
-					"the policies of one pod of %s name %d different selectors: "+effect, env.Node.Name, n,
-					flow.MaxConjunctions)}
+					"the policies of one pod of %s name %d different selectors: %s", env.Node.Name, n, effect)}
 			}
 			rules = rules[n:]
 		}
@@ -206,12 +205,16 @@ func priority(p netpolicy.Place) uint16 {
 
 // policyTables has the tables by netpolicy.Direction. It is read-only.
 var policyTables = [...]direction{
-	netpolicy.Egress: {pipeline.SvcEgressClassifier, pipeline.SvcEgressConntrack, pipeline.SvcEgressAdmin,
-		pipeline.SvcEgressRule, pipeline.SvcEgressBaseline, pipeline.SvcIngressClassifier,
-		func(m *flow.Match) *netip.Prefix { return &m.Dst }},
-	netpolicy.Ingress: {pipeline.SvcIngressClassifier, pipeline.SvcIngressConntrack, pipeline.SvcIngressAdmin,
-		pipeline.SvcIngressRule, pipeline.SvcIngressBaseline, pipeline.SvcConntrackCommit,
-		func(m *flow.Match) *netip.Prefix { return &m.Src }},
+	netpolicy.Egress: {
+		classifier: pipeline.SvcEgressClassifier, conntrack: pipeline.SvcEgressConntrack,
+		admin: pipeline.SvcEgressAdmin, rules: pipeline.SvcEgressRule, baseline: pipeline.SvcEgressBaseline,
+		permitted: pipeline.SvcIngressClassifier, peer: func(m *flow.Match) *netip.Prefix { return &m.Dst },
+	},
+	netpolicy.Ingress: {
+		classifier: pipeline.SvcIngressClassifier, conntrack: pipeline.SvcIngressConntrack,
+		admin: pipeline.SvcIngressAdmin, rules: pipeline.SvcIngressRule, baseline: pipeline.SvcIngressBaseline,
+		permitted: pipeline.SvcConntrackCommit, peer: func(m *flow.Match) *netip.Prefix { return &m.Src },
+	},
 }
 
 func resubmit(table uint8) flow.Action { return flow.Resubmit{Table: table} }
@@ -229,19 +232,18 @@ func (w *serviceBridge) sharedPolicyFlows() {
 	for i := range w.Stacks {
 		s := &w.Stacks[i]
 		ip := node.Vocab(s.Family).IP
-		denied := func(set, clear flow.CTBits) flow.Match { return denied(ip, set, clear) }
 		for _, t := range policyTables {
 			for _, bit := range []flow.CTBits{flow.CTRpl, flow.CTRel} {
-				w.add(t.conntrack, prioDenied, denied(bit, 0), flow.Drop{})
+				w.add(t.conntrack, prioDenied, denied(ip, bit, 0), flow.Drop{})
 				w.add(t.conntrack, prioReply, tracked(ip, bit, 0), resubmit(t.permitted))
 			}
 		}
 		w.permitOwnNode(s)
-		w.add(pipeline.SvcExternalReply, prioTagged, denied(0, 0), flow.Drop{})
+		w.add(pipeline.SvcExternalReply, prioTagged, denied(ip, 0, 0), flow.Drop{})
 		// A group has committed what it translated. Without the mark, the endpoint could answer.
 		mark := flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkDenied,
 			MarkMask: claims.CTMarkDenied}
-		w.add(pipeline.SvcPolicyDrop, prioGuard, denied(0, 0), flow.Drop{})
+		w.add(pipeline.SvcPolicyDrop, prioGuard, denied(ip, 0, 0), flow.Drop{})
 		for _, bit := range []flow.CTBits{flow.CTDnat, flow.CTEst} {
 			w.add(pipeline.SvcPolicyDrop, prioTo, tracked(ip, bit, 0), mark)
 		}
@@ -319,15 +321,15 @@ func (w *serviceBridge) isolate(p *netpolicy.Pod) {
 		if p.Joined == p.Ingress {
 			continue
 		}
-		// The gateway router's join address becomes the source of these packets after the policies.
-		// Policies of other nodes see that source, so those of this node treat it as the source,
-		// too.
+		// Packets of the host and of external clients get the gateway router's join address as
+		// their source, but only after the policies. Other nodes' policies see that source, so here
+		// their Profile is Joined, which treats it as the source.
 		joined := to
 		for _, in := range w.externalPorts() {
 			joined.InPort, joined.CTMark = in, 0
 			toProfile(netpolicy.Ingress, prioVIP, joined, p.Joined)
 			for _, mark := range []uint32{claims.CTMarkOutside, claims.CTMarkOutside | claims.CTMarkDenied} {
-				joined.CTMark = mark // it keeps its own source
+				joined.CTMark = mark // policy Local: the packet keeps its source
 				toProfile(netpolicy.Ingress, prioFrom, joined, p.Ingress)
 			}
 		}
@@ -337,10 +339,8 @@ func (w *serviceBridge) isolate(p *netpolicy.Pod) {
 // policyAddresses returns the addresses of a pod in the node's families, with the extra ones and
 // the link-local one.
 func (w *serviceBridge) policyAddresses(p *cluster.Pod) (list []netip.Addr) {
-	for i, a := range slices.Concat(p.IPs, p.Extra) {
-		if s := w.Stack(cluster.FamilyOf(a)); s != nil && (i >= len(p.IPs) || s.Subnet.Contains(a)) {
-			list = append(list, a)
-		}
+	for a := range w.addressesOf(p) {
+		list = append(list, a)
 	}
 	if w.Stack(cluster.IPv6) != nil {
 		list = append(list, linkLocal(p.MAC))

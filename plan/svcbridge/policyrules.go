@@ -15,22 +15,23 @@ import (
 func (w *serviceBridge) profile(p *netpolicy.Profile) {
 	t := &policyTables[p.Direction]
 	w.tiers(t, p)
-	type clause struct {
+	type placedMatch struct {
 		netpolicy.Place
 		flow.Match
 	}
-	clauses, owners := map[clause][]uint32{}, map[clause]cluster.Owner{}
+	sets, owners := map[placedMatch][]uint32{}, map[placedMatch]cluster.Owner{}
 	for i := range p.Rules {
 		r := &p.Rules[i]
 		w.owner = r.Policy
-		do, table, any := resubmit(t.permitted), t.tier(r.Tier), priority(r.Place)
-		switch {
-		case r.Action == cluster.Deny:
+		do, table, toAll := resubmit(t.permitted), t.tier(r.Tier), priority(r.Place)
+		switch r.Action {
+		case cluster.Deny:
 			do = resubmit(pipeline.SvcPolicyDrop)
-		case r.Action == cluster.Pass:
+		case cluster.Pass:
 			do = resubmit(t.nextTable(r.Tier, p))
-		case r.Tier == cluster.TierNetworkPolicy:
-			any = prioAny
+		}
+		if r.Tier == cluster.TierNetworkPolicy {
+			toAll = prioAny
 		}
 		for j := range w.Stacks {
 			f := w.Stacks[j].Family
@@ -40,10 +41,10 @@ func (w *serviceBridge) profile(p *netpolicy.Profile) {
 			for _, m := range w.portMatches(f, r) {
 				m.Profile = p.ID
 				if r.Set == 0 {
-					w.add(table, any, m, do)
+					w.add(table, toAll, m, do)
 				} else {
-					k := clause{r.Place, m}
-					if clauses[k] = append(clauses[k], r.Set); len(clauses[k]) == 1 {
+					k := placedMatch{r.Place, m}
+					if sets[k] = append(sets[k], r.Set); len(sets[k]) == 1 {
 						owners[k] = r.Policy
 					}
 				}
@@ -53,9 +54,9 @@ func (w *serviceBridge) profile(p *netpolicy.Profile) {
 			w.add(table, priority(r.Place), flow.Match{Profile: p.ID, ConjID: r.Set}, do)
 		}
 	}
-	for k, sets := range clauses {
+	for k, ids := range sets {
 		w.owner = owners[k]
-		w.clause(t, k.Place, k.Match, sets, 2)
+		w.clause(t, k.Place, k.Match, ids, 2)
 	}
 }
 
@@ -85,22 +86,23 @@ func (w *serviceBridge) clause(t *direction, p netpolicy.Place, m flow.Match, se
 }
 
 // portMatches returns the matches of packets to the ports of a rule. On the userspace datapath a
-// fragment has no port. A later one passes with the peer alone: without its first fragment it is no
-// datagram. A rule that denies some ports denies all fragments of their protocols.
+// fragment has no port. A rule that accepts some ports accepts all later fragments from its peers:
+// without the first fragment, they are no datagram. A rule that denies some ports denies all
+// fragments of their protocols.
 func (w *serviceBridge) portMatches(f cluster.Family, r *netpolicy.Rule) (list []flow.Match) {
 	v := node.Vocab(f)
 	if r.Ports == nil {
 		return []flow.Match{{Protocol: v.IP}}
 	}
-	denied := map[flow.Protocol]bool{}
-	for _, r := range r.Ports {
-		l4 := v.L4[r.Protocol]
-		if r.All() {
+	partial := map[flow.Protocol]bool{} // protocols of which the rule has some ports
+	for _, ports := range r.Ports {
+		l4 := v.L4[ports.Protocol]
+		if ports.All() {
 			list = append(list, flow.Match{Protocol: l4})
 			continue
 		}
-		denied[l4] = true
-		for _, x := range r.Masks() {
+		partial[l4] = true
+		for _, x := range ports.Masks() {
 			m := flow.Match{Protocol: l4, DstPort: x.Value, DstMask: x.Mask}
 			if x.Mask == 1<<16-1 {
 				m.DstMask = 0
@@ -113,7 +115,7 @@ func (w *serviceBridge) portMatches(f cluster.Family, r *netpolicy.Rule) (list [
 	case r.Action == cluster.Accept:
 		list = append(list, flow.Match{Protocol: v.IP, Fragment: "later"})
 	case r.Action == cluster.Deny:
-		for l4 := range denied {
+		for l4 := range partial {
 			list = append(list, flow.Match{Protocol: l4, Fragment: "yes"})
 		}
 	}

@@ -28,7 +28,7 @@ type refs struct{ vip, endpoint int }
 func NewShared() *Shared { return &Shared{refs: map[netip.Addr]refs{}} }
 
 // Update plans the changes. The node's port is planned again if a pod changed.
-func (p *Shared) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, again bool) (gone, come datapath.State) {
+func (p *Shared) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, all bool) (gone, come datapath.State) {
 	if !env.Engine.ServiceBridge {
 		return gone, come
 	}
@@ -59,7 +59,7 @@ func (p *Shared) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, agai
 			delete(p.refs, a)
 		}
 	}
-	if again || len(c.Pods.Removed)+len(c.Pods.Added) > 0 {
+	if all || len(c.Pods.Removed)+len(c.Pods.Added) > 0 {
 		gone, p.pods = p.pods, podsPortState(env)
 		come = p.pods
 	}
@@ -95,8 +95,8 @@ func ownVIPs(e *node.Env, s *node.Stack) []netip.Addr {
 	return e.NodePortAddresses(s)
 }
 
-// trackAddress tracks packets to and from an address. At an address with Services, it tracks both
-// directions of each connection, or none.
+// trackAddress tracks packets from an address that is an endpoint, and packets to and from one that
+// Services have: of their connections, both directions must be tracked.
 func (w *serviceBridge) trackAddress(a netip.Addr, u refs) {
 	if u.vip > 0 {
 		w.trackVIPs(prioVIP, node.HostPrefix(a))
@@ -123,8 +123,8 @@ func podsPortState(e *node.Env) datapath.State {
 			extra[a] = append(extra[a], portOf(p))
 		}
 	}
-	// Connections that claims.ServiceBridge serves have an address on the join switch. Their next
-	// hop is behind the port, too.
+	// Packets to clients on the join switch leave by this port, to claims.ServiceBridge. This is
+	// the MAC of their next hop.
 	port.Addresses = append(port.Addresses, node.MasqMAC().String())
 	slices.Sort(port.Addresses)
 	w := newServiceBridge(e)
