@@ -116,7 +116,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	a.planned.planner.Keep(t.ProxyPorts(ctx, &a.config)) // Services keep those of an earlier agent
 	a.background = late.NewWorker(a.inbox.notify)
 	a.pods = newPodHandler(node, ovs, a.inbox, a.background, log)
-	systems := t.Pass
+	systems := t.Systems
 	systems.NB = ovnTarget{t.NB, a.pods.cni}
 	a.pass = apply.NewPass(systems)
 	a.monitor = newMonitoring(node, client, a.measure, log)

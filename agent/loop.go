@@ -236,7 +236,7 @@ func (a *agent) notReady() string {
 	if why := a.closedGate(); why != "" {
 		return why
 	}
-	switch p, err := &a.progress, a.targets.Bridge.Integrated(); {
+	switch p, err := &a.progress, a.targets.Bridge.IntegrationError(); {
 	case err != nil && p.synced: // before the first pass, OVN may have no ports, and so no flows
 		return err.Error()
 	case !p.synced && p.err != nil:

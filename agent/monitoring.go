@@ -210,7 +210,7 @@ func (a *agent) dataplaneProblem() string {
 		}
 		return why
 	}
-	switch err := a.targets.Bridge.Integrated(); {
+	switch err := a.targets.Bridge.IntegrationError(); {
 	case err != nil:
 		return err.Error()
 	case a.progress.err != nil:

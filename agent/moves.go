@@ -31,7 +31,7 @@ func (m ovnTarget) Apply(ctx context.Context, d nb.Delta) error {
 		return m.Target.Apply(ctx, d)
 	}
 	isPort := func(k nb.Key) bool { return k.Table == nb.TableSwitchPort }
-	ports, rest := d.Part(isPort), d.Part(func(k nb.Key) bool { return !isPort(k) })
+	ports, rest := d.Filter(isPort), d.Filter(func(k nb.Key) bool { return !isPort(k) })
 	leave := m.pods.Bridge() != claims.IntegrationBridge
 	if !leave {
 		if err := m.Target.Apply(ctx, rest); err != nil {

@@ -38,7 +38,7 @@ type Delta[D any] interface {
 type Drifter interface{ Drift() int }
 
 // Degradable is a Target that works while one of its daemons does not respond. Unresponsive returns
-// an error that names that daemon, if the system is in order otherwise.
+// an error that names that daemon, or nil. Pass reports it if there is no other error.
 type Degradable interface{ Unresponsive() error }
 
 // Sharer is a Target that returns rows by reference. After a Run that read or changed it and left

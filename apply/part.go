@@ -56,14 +56,14 @@ type part[S any, D Delta[D]] struct {
 	waits       error // of this Run: a *Waiting, or what an unresponsive daemon delays
 	stale       atomic.Bool
 
-	unfinished bool          // the task runs a call that no Run waits for any more
-	changes    int           // of the Apply that the task runs; 0: it runs a Read
-	reading    time.Duration // of the last Read
-	begun      time.Time     // of the task's call
-	limit      time.Duration // of that call
-	timeouts   int           // how many of the last calls in a row reached the limit
-	backoff    retry.Backoff // after failures
-	last       error         // the failure that the backoff is for; nil when a Run need not wait for it
+	unfinished  bool          // the task runs a call that no Run waits for any more
+	changes     int           // of the Apply that the task runs; 0: it runs a Read
+	readTook    time.Duration // how long the last Read took
+	begun       time.Time     // of the task's call
+	limit       time.Duration // of that call, doubled for each of timeouts
+	timeouts    int           // how many of the last calls in a row reached the limit
+	backoff     retry.Backoff // after failures
+	lastFailure error         // a Run returns it without a try, until the backoff ends or the system changes
 
 	mu     sync.Mutex
 	status Status
@@ -98,7 +98,7 @@ func (p *part[S, D]) changed() <-chan struct{} { return p.target.Changed() }
 func (p *part[S, D]) reread() { p.stale.Store(true) }
 
 // retry makes the next Run retry what failed.
-func (p *part[S, D]) retry() { p.last = nil }
+func (p *part[S, D]) retry() { p.lastFailure = nil }
 
 // drain waits until no call is running, or ctx ends.
 func (p *part[S, D]) drain(ctx context.Context) { p.task.Finish(ctx) }
@@ -115,8 +115,8 @@ func (p *part[S, D]) observe(ctx context.Context, want *datapath.State) {
 	if p.err = p.collect(); p.err != nil {
 		return
 	}
-	if p.last != nil && !p.stale.Load() && !p.backoff.Due(time.Now()) {
-		p.err = p.last
+	if p.lastFailure != nil && !p.stale.Load() && !p.backoff.Due(time.Now()) {
+		p.err = p.lastFailure
 		return
 	}
 	if stale := p.stale.Swap(false); stale || !p.known {
@@ -186,7 +186,7 @@ func (p *part[S, D]) readFor(ctx context.Context, into *datapath.State) error {
 
 // readNow reads the system.
 func (p *part[S, D]) readNow(ctx context.Context) error {
-	wait := patience + perReading*p.reading
+	wait := patience + perReading*p.readTook
 	p.changes = 0
 	r, err := p.task.Do(ctx, wait, p.beginCall(limitFactor*wait), p.target.Read)
 	if r == nil {
@@ -194,7 +194,7 @@ func (p *part[S, D]) readNow(ctx context.Context) error {
 		return err
 	}
 	p.endCall(r.Err)
-	p.reading = time.Since(p.begun)
+	p.readTook = time.Since(p.begun)
 	return p.readResult(r)
 }
 
@@ -205,7 +205,8 @@ func (p *part[S, D]) beginCall(limit time.Duration) time.Duration {
 	return p.limit
 }
 
-// endCall records the end of a Read or Apply, and adapts the next limit.
+// endCall records the end of a Read or Apply, and adapts the next limit: it grows after a call that
+// reached its own, until one succeeds within the limit without doublings.
 func (p *part[S, D]) endCall(err error) {
 	switch took := time.Since(p.begun); {
 	case err != nil && took >= p.limit:
@@ -218,14 +219,14 @@ func (p *part[S, D]) endCall(err error) {
 // readResult stores the result of a Read, and counts drift.
 func (p *part[S, D]) readResult(r *late.Result[S]) error {
 	if r.Err != nil {
-		return p.unanswered(fmt.Errorf("read %s: %w", p.System, r.Err))
+		return p.withDaemon(fmt.Errorf("read %s: %w", p.System, r.Err))
 	}
 	drift := 0
 	if p.converged {
 		d := p.Diff(p.lastApplied, r.Value)
 		drift = d.Count()
-		if own, ok := any(d).(Drifter); ok {
-			drift = own.Drift()
+		if drifter, ok := any(d).(Drifter); ok {
+			drift = drifter.Drift()
 		}
 	}
 	p.have, p.known, p.read = r.Value, true, true
@@ -236,8 +237,8 @@ func (p *part[S, D]) readResult(r *late.Result[S]) error {
 	return nil
 }
 
-// unanswered adds to an error the daemon that did not respond.
-func (p *part[S, D]) unanswered(err error) error {
+// withDaemon adds the daemon that did not respond, if there is one, to an error.
+func (p *part[S, D]) withDaemon(err error) error {
 	if waits := p.task.Waits(); waits != nil {
 		return fmt.Errorf("%w: %w", waits, err)
 	}
@@ -288,7 +289,7 @@ func (p *part[S, D]) applyResult(err error) error {
 			p.waits = err
 			return nil
 		}
-		return p.unanswered(err)
+		return p.withDaemon(err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -299,9 +300,9 @@ func (p *part[S, D]) applyResult(err error) error {
 
 // finish ends a Run and returns its error.
 func (p *part[S, D]) finish() error {
-	hard := p.err != nil && !p.unfinished && p.err != p.last && !errors.Is(p.err, ErrWithheld)
-	if m, ok := p.target.(Degradable); ok && p.err == nil && p.waits == nil {
-		p.waits = m.Unresponsive()
+	hard := p.err != nil && !p.unfinished && p.err != p.lastFailure && !errors.Is(p.err, ErrWithheld)
+	if target, ok := p.target.(Degradable); ok && p.err == nil && p.waits == nil {
+		p.waits = target.Unresponsive()
 	}
 	if p.err == nil {
 		p.err = p.waits
@@ -310,8 +311,8 @@ func (p *part[S, D]) finish() error {
 	switch {
 	case inSync:
 		p.known, p.converged, p.have, p.lastApplied = true, true, p.want, p.want
-		if a, ok := p.target.(Sharer[S]); ok && (p.read || p.applied) {
-			a.ShareWanted(p.want)
+		if target, ok := p.target.(Sharer[S]); ok && (p.read || p.applied) {
+			target.ShareWanted(p.want)
 		}
 	case p.applied:
 		p.known, p.converged = false, false
@@ -333,19 +334,20 @@ func (p *part[S, D]) finish() error {
 	return p.err
 }
 
-// updateBackoff updates the backoff: the next try is soon after a first failure, then later and
-// later.
+// updateBackoff updates the backoff. A Run that failed, or that waits for a device or daemon, makes
+// the next try later than the one before. A Run that did not try, because of the backoff, changes
+// nothing. hard: an Apply or Read failed.
 func (p *part[S, D]) updateBackoff(hard bool) {
 	switch {
 	case hard || p.err != nil && p.err == p.waits:
 		p.backoff.Failed(time.Now())
-		p.last = nil
+		p.lastFailure = nil
 		if hard {
-			p.last = p.err
+			p.lastFailure = p.err
 		}
-	case p.err == nil || p.err != p.last:
+	case p.err == nil || p.err != p.lastFailure:
 		p.backoff.Done()
-		p.last = nil
+		p.lastFailure = nil
 	}
 }
 

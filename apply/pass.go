@@ -80,32 +80,32 @@ const (
 // NewPass returns a Pass that has not read the systems yet.
 func NewPass(t Targets) *Pass {
 	p := &Pass{ended: signal.New(), drifting: retry.Backoff{Min: firstDrift, Max: lastDrift}}
-	rows := newPart(p, datapath.NB, t.NB)
+	ovn := newPart(p, datapath.NB, t.NB)
 	bridge := newPart(p, datapath.Bridge, t.Bridge)
-	tables := newPart(p, datapath.NFT, t.NFT)
+	nftables := newPart(p, datapath.NFT, t.NFT)
 	kernel := newPart(p, datapath.Host, t.Host)
-	tracked := newPart(p, datapath.Conn, t.Conn)
-	redirected := newPart(p, datapath.Redirect, t.Redirect)
+	conns := newPart(p, datapath.Conn, t.Conn)
+	programs := newPart(p, datapath.Redirect, t.Redirect)
 	p.steps = []step{
 		kernel.shrink(releasedAddresses(kernel)),
 		bridge.shrink(releasedReplies),
 		bridge.grow(ports),
 		kernel.grow(prepareForNFT(kernel)),
-		tables.grow(all),
-		redirected.shrink(all),
+		nftables.grow(all),
+		programs.shrink(all),
 		kernel.grow(hostAddresses),
 		bridge.grow(flows),
-		rows.change(all),
-		waitForOVN(rows, kernel),
-		kernel.grow(switchRoutes(kernel), rows, tables),
-		tracked.shrink(staleConns(tracked), tables, kernel),
-		redirected.grow(all, rows, bridge, kernel),
+		ovn.change(all),
+		waitForOVN(ovn, kernel),
+		kernel.grow(switchRoutes(kernel), ovn, nftables),
+		conns.shrink(staleConns(conns), nftables, kernel),
+		programs.grow(all, ovn, bridge, kernel),
 
-		bridge.shrink(flows, rows),
-		tables.shrink(all, rows, bridge),
-		kernel.shrink(allButReleased(kernel), rows, bridge, tables),
-		bridge.shrink(ports, rows, tables, kernel),
-		tracked.shrink(endedConns(tracked), rows),
+		bridge.shrink(flows, ovn),
+		nftables.shrink(all, ovn, bridge),
+		kernel.shrink(allButReleased(kernel), ovn, bridge, nftables),
+		bridge.shrink(ports, ovn, nftables, kernel),
+		conns.shrink(endedConns(conns), ovn),
 	}
 	return p
 }

@@ -26,33 +26,35 @@ func ports(d ovs.Delta, _ ovs.State) ovs.Delta {
 // flows selects what depends on the host part: flows and groups, tunnel neighbours and routes,
 // without releasedReplies.
 func flows(d ovs.Delta, _ ovs.State) ovs.Delta {
-	d.Flows.Delete = removedReplies(d, false)
+	_, d.Flows.Delete = splitReplies(d)
 	return ovs.Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Flows: d.Flows, Groups: d.Groups,
 		TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Unknown: d.Unknown,
 		NoFlows: d.NoFlows}
 }
 
-// releasedReplies selects the flows to remove by which the gateway router answers for an address
-// that another node may have. They are removed first, whatever fails: OVN may hang, and have the
-// address for as long.
+// releasedReplies selects unwanted flows that let the gateway router answer ARP requests and
+// neighbor solicitations for an address that another node may have. They are removed first,
+// whatever fails: a hanging OVN keeps the address and would answer.
 func releasedReplies(d ovs.Delta, _ ovs.State) ovs.Delta {
-	return ovs.Delta{Bridge: d.Bridge, Flows: delta.Delta[flow.ID, *flow.Flow]{Delete: removedReplies(d, true)}}
+	replies, _ := splitReplies(d)
+	return ovs.Delta{Bridge: d.Bridge, Flows: delta.Delta[flow.ID, *flow.Flow]{Delete: replies}}
 }
 
-// removedReplies selects the flows to remove of the table for the gateway router's replies, or of
-// the others.
-func removedReplies(d ovs.Delta, replies bool) map[flow.ID]*flow.Flow {
+// splitReplies divides the flows to remove: those in the gateway bridge's table for replies of the
+// gateway router, and the others.
+func splitReplies(d ovs.Delta) (replies, others map[flow.ID]*flow.Flow) {
 	if len(d.Flows.Delete) == 0 { // the common case
-		return nil
+		return nil, nil
 	}
-	some := map[flow.ID]*flow.Flow{}
+	replies, others = map[flow.ID]*flow.Flow{}, map[flow.ID]*flow.Flow{}
 	for id, f := range d.Flows.Delete {
-		k := id.Value()
-		if replies == (k.Bridge == "" && k.Table == pipeline.GatewayNeighborReplies) {
-			some[id] = f
+		if k := id.Value(); k.Bridge == "" && k.Table == pipeline.GatewayNeighborReplies { // "": the gateway bridge
+			replies[id] = f
+		} else {
+			others[id] = f
 		}
 	}
-	return some
+	return replies, others
 }
 
 // kernelPart is the host's part.
@@ -77,22 +79,23 @@ func switchRoutes(p *kernelPart) func(host.Delta, host.State) host.Delta {
 	}
 }
 
-// newRoutes selects new routes. Those with a next hop behind the host's port of the service bridge
-// come after the routes that change to this link: the kernel rejects them while it has the next hop
-// on the previous link.
-func newRoutes(p *kernelPart, d host.Delta, late bool) map[host.RouteKey]host.Route {
+// newRoutes selects new routes: those of switchRoutes, or those of prepareForNFT. Routes with a
+// next hop behind the host's port of the service bridge come after the routes that change to this
+// link: the kernel rejects them while it has the next hop on the previous link.
+func newRoutes(p *kernelPart, d host.Delta, switched bool) map[host.RouteKey]host.Route {
 	wait := len(changedRoutes(p, d, true)) > 0
 	some := maps.Clone(d.Routes.Add)
 	maps.DeleteFunc(some, func(_ host.RouteKey, r host.Route) bool {
-		return (wait && r.Link == claims.ServiceHost && r.Via.IsValid()) != late
+		return (wait && r.Link == claims.ServiceHost && r.Via.IsValid()) != switched
 	})
 	return some
 }
 
-func changedRoutes(p *kernelPart, d host.Delta, late bool) (some map[host.RouteKey]host.Route) {
+// changedRoutes selects routes that change: those of switchRoutes, or those of prepareForNFT.
+func changedRoutes(p *kernelPart, d host.Delta, switched bool) (some map[host.RouteKey]host.Route) {
 	for k, r := range d.Routes.Change {
 		if (r.Link == claims.ManagementPort || r.Link == claims.ServiceHost ||
-			p.have.Routes[k].Link == claims.ServiceHost) != late {
+			p.have.Routes[k].Link == claims.ServiceHost) != switched {
 			continue
 		}
 		if some == nil {
@@ -113,7 +116,7 @@ func hostAddresses(d host.Delta, want host.State) (s host.Delta) {
 }
 
 func newAddresses(d host.Delta, want host.State, single bool) map[host.AddressKey]host.Address {
-	return chosen(d.Addresses.Add, want.Routes, func(_ host.AddressKey, s bool) bool { return s == single })
+	return filterAddresses(d.Addresses.Add, want.Routes, func(_ host.AddressKey, s bool) bool { return s == single })
 }
 
 // releasedAddresses selects addresses to remove that another node may have. They are removed first,
@@ -137,15 +140,15 @@ func allButReleased(p *kernelPart) func(host.Delta, host.State) host.Delta {
 // others. No other node has that of claims.ServiceHost, which replies to the host need until the
 // flows have changed.
 func removedAddresses(p *kernelPart, d host.Delta, released bool) map[host.AddressKey]host.Address {
-	return chosen(d.Addresses.Delete, p.have.Routes, func(k host.AddressKey, single bool) bool {
+	return filterAddresses(d.Addresses.Delete, p.have.Routes, func(k host.AddressKey, single bool) bool {
 		return (single && k.Link != claims.ServiceHost) == released
 	})
 }
 
-// chosen returns the addresses for which choose returns true. single tells whether an address has a
-// single-address prefix and is no source of a route.
-func chosen(list map[host.AddressKey]host.Address, routes map[host.RouteKey]host.Route,
-	choose func(k host.AddressKey, single bool) bool) (some map[host.AddressKey]host.Address) {
+// filterAddresses returns the addresses for which keep returns true. single reports whether an
+// address is Hairpin's, has a single-address prefix, and is no source of a route.
+func filterAddresses(list map[host.AddressKey]host.Address, routes map[host.RouteKey]host.Route,
+	keep func(k host.AddressKey, single bool) bool) (some map[host.AddressKey]host.Address) {
 	if len(list) == 0 { // the common case
 		return nil
 	}
@@ -155,14 +158,15 @@ func chosen(list map[host.AddressKey]host.Address, routes map[host.RouteKey]host
 	}
 	some = map[host.AddressKey]host.Address{}
 	for k, a := range list {
-		if choose(k, k.Prefix.IsSingleIP() && !a.Borrowed && !sources[k.Prefix.Addr()]) {
+		if keep(k, k.Prefix.IsSingleIP() && !a.Borrowed && !sources[k.Prefix.Addr()]) {
 			some[k] = a
 		}
 	}
 	return some
 }
 
-// endedConns selects connections to end, including those that this Run did not read.
+// endedConns selects connections to end: those that the last Read found, and those that changes of
+// the wanted State end, which no Read may have seen.
 func endedConns(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) conn.Delta {
 	return func(d conn.Delta, want conn.State) conn.Delta {
 		if !p.read {
@@ -181,9 +185,9 @@ func staleConns(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) co
 
 // waitForOVN is the step before routes change to the pod network: it waits until OVN's changes are
 // in the switch. If OVN takes longer than the limit, the routes change anyway.
-func waitForOVN(rows *part[nb.State, nb.Delta], kernel *kernelPart) step {
-	return step{after: []system{rows}, do: func(ctx context.Context, waitFor string) {
-		s, ok := rows.target.(Syncer)
+func waitForOVN(ovn *part[nb.State, nb.Delta], kernel *kernelPart) step {
+	return step{after: []system{ovn}, do: func(ctx context.Context, waitFor string) {
+		s, ok := ovn.target.(Syncer)
 		if !ok || waitFor != "" || kernel.err != nil || switchRoutes(kernel)(kernel.diff, kernel.want).Empty() {
 			return
 		}

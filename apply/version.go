@@ -14,7 +14,7 @@ func NeedVersion(program, version, oldest string) error {
 	need, _ := numbers(oldest)
 	switch {
 	case !known:
-		return fmt.Errorf("%s's version %q is none; %s or newer is needed", program, version, oldest)
+		return fmt.Errorf("%s reports %q, which is no version; %s or newer is needed", program, version, oldest)
 	case slices.Compare(have, need) < 0:
 		return fmt.Errorf("%s %s is running; %s or newer is needed", program, version, oldest)
 	}

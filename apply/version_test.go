@@ -19,8 +19,8 @@ func TestNeedVersion(t *testing.T) {
 		{"2.17.9", "3.5", "it 2.17.9 is running; 3.5 or newer is needed"},
 		{"24.09.2", "25.03", "it 24.09.2 is running; 25.03 or newer is needed"},
 		{"1.0.2", "1.0.6", "it 1.0.2 is running; 1.0.6 or newer is needed"},
-		{"ovs", "3.5", `it's version "ovs" is none; 3.5 or newer is needed`},
-		{"", "3.5", `it's version "" is none; 3.5 or newer is needed`},
+		{"ovs", "3.5", `it reports "ovs", which is no version; 3.5 or newer is needed`},
+		{"", "3.5", `it reports "", which is no version; 3.5 or newer is needed`},
 	} {
 		got := ""
 		if err := apply.NeedVersion("it", c.version, c.oldest); err != nil {

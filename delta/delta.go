@@ -1,7 +1,5 @@
 // Package delta computes the difference of two maps: what to add, change and delete to turn one
 // into the other.
-//
-// The parts of a datapath.State are maps or trees of maps.
 package delta
 
 import (
@@ -78,13 +76,15 @@ func (d Delta[K, V]) Grow() Delta[K, V] { return Delta[K, V]{Add: d.Add, Change:
 // Shrink returns the part that removes.
 func (d Delta[K, V]) Shrink() Delta[K, V] { return Delta[K, V]{Delete: d.Delete} }
 
-// Part returns the changes of the keys for which is returns true.
-func (d Delta[K, V]) Part(is func(K) bool) (some Delta[K, V]) {
-	for from, to := range map[*map[K]V]*map[K]V{&d.Add: &some.Add, &d.Change: &some.Change, &d.Delete: &some.Delete} {
-		for k, v := range *from {
-			if is(k) {
-				put(to, k, v)
-			}
+// Filter returns the changes of the keys for which keep returns true.
+func (d Delta[K, V]) Filter(keep func(K) bool) Delta[K, V] {
+	return Delta[K, V]{filter(d.Add, keep), filter(d.Change, keep), filter(d.Delete, keep)}
+}
+
+func filter[K comparable, V any](all map[K]V, keep func(K) bool) (some map[K]V) {
+	for k, v := range all {
+		if keep(k) {
+			put(&some, k, v)
 		}
 	}
 	return some

@@ -35,7 +35,7 @@ func TestOfTurnsHaveIntoWant(t *testing.T) {
 		if grow.Count()+shrink.Count() != d.Count() {
 			t.Fatalf("the parts of %v have another count", d)
 		}
-		odd, even := d.Part(func(k int) bool { return k%2 != 0 }), d.Part(func(k int) bool { return k%2 == 0 })
+		odd, even := d.Filter(func(k int) bool { return k%2 != 0 }), d.Filter(func(k int) bool { return k%2 == 0 })
 		if got := odd.ApplyTo(even.ApplyTo(have)); !maps.Equal(got, want) || odd.Count()+even.Count() != d.Count() {
 			t.Fatalf("the parts of %v by keys, %v and %v, give %v, want %v", d, odd, even, got, want)
 		}

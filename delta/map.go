@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// parts is the number of maps in a Map. A pod has some 30 flows, so a change affects a tenth of 40
-// 000 flows; 10 000 groups are 40 in each part.
+// parts is the number of maps in a Map. A changed pod has some 30 flows, in at most 30 of the 256
+// parts: about a tenth of all flows are copied and compared. 10 000 groups are 40 in each part.
 const parts = 256
 
 // Map is a map whose copies share unchanged parts with the original. So the cost of copying and
-// comparing depends on the differences, not on the size. Some Maps hold several entries per
-// Service. The zero Map is empty. Only the creator of a Map may call Put and Delete; once passed
-// on, a Map is read-only, as its copies share it.
+// comparing depends on the differences, not on the size, which grows with the number of Services.
+// The zero Map is empty. Only the creator of a Map may call Put, Insert and Delete; once passed on,
+// a Map is read-only, as its copies share it.
 type Map[K comparable, V any] struct {
 	// by part; a part without entries is nil, and so is the pointer of an empty Map: equal Maps are
 	// deeply equal
@@ -32,9 +32,10 @@ func MapOf[K comparable, V any](entries map[K]V) (m Map[K, V]) {
 	return m
 }
 
-// Combine returns a Map of the results of combine, which gets each part of other Maps with the same
-// keys. The result may share parts with them.
-func Combine[K comparable, V any](combine func(part func(Map[K, V]) map[K]V) map[K]V) (m Map[K, V]) {
+// Combine makes a Map from others, part by part, because a key is in the same part of all Maps. It
+// calls combine for each part. combine gets the entries that the Maps have there by calling
+// entriesOf for each Map, and returns those of the new Map, which may be one of these maps itself.
+func Combine[K comparable, V any](combine func(entriesOf func(Map[K, V]) map[K]V) map[K]V) (m Map[K, V]) {
 	for i := range parts {
 		if entries := combine(func(of Map[K, V]) map[K]V { return of.part(i) }); len(entries) > 0 {
 			m.writable()[i] = entries
@@ -70,7 +71,7 @@ func (m Map[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
-// Sorted returns the keys in the order of compare, as Sorted does.
+// Sorted returns the keys in the order of compare, like the function Sorted.
 func (m Map[K, V]) Sorted(compare func(a, b K) int) []K {
 	keys := make([]K, 0, m.Len())
 	for k := range m.All() {
@@ -91,7 +92,7 @@ func (m Map[K, V]) Len() (n int) {
 // Put adds an entry, or replaces one.
 func (m *Map[K, V]) Put(k K, v V) { put(&m.writable()[partOf(k)], k, v) }
 
-// Insert adds the entries of another Map.
+// Insert adds entries, or replaces those with the same key.
 func (m *Map[K, V]) Insert(entries iter.Seq2[K, V]) {
 	for k, v := range entries {
 		m.Put(k, v)
@@ -124,13 +125,13 @@ type AnyMap interface {
 	SetPlain(entries any)
 }
 
-// Plain implements AnyMap, also for a Map that cannot be set.
+// Plain implements AnyMap. A Map has it, too, not only its pointer.
 func (m Map[K, V]) Plain() any { return maps.Collect(m.All()) }
 
 // SetPlain implements AnyMap.
 func (m *Map[K, V]) SetPlain(entries any) { *m = MapOf(entries.(map[K]V)) }
 
-// Same reports whether both are the same Map: neither results from a change of the other.
+// Same reports whether both share all parts: they are copies of one Map, or both are empty.
 func (m Map[K, V]) Same(n Map[K, V]) bool { return m.parts == n.parts }
 
 func (m Map[K, V]) part(i int) map[K]V {

@@ -16,7 +16,7 @@ const (
 // Backoff is the pause between tries of something that fails: it doubles with each failure, from
 // Min to Max. The zero value is ready to use and has no failure.
 type Backoff struct {
-	Min, Max time.Duration // 0: First and Last
+	Min, Max time.Duration // 0: First; Last, or Min if that is longer
 	// Jitter makes each pause random, at least half its length: for many processes that try the
 	// same.
 	Jitter bool

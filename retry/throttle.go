@@ -4,10 +4,10 @@ import "time"
 
 // Pauses of a Throttle.
 const (
-	freely    = 3 // runs without a pause
-	maxPause  = 500 * time.Millisecond
-	longPause = 5 * time.Second // of expensive work
-	share     = 200             // a pause is at least this many times what the last run cost
+	freeRuns   = 3 // runs without a pause
+	maxPause   = 500 * time.Millisecond
+	longPause  = 5 * time.Second // of expensive work
+	costFactor = 200             // a pause is at least this many times what the last run cost
 )
 
 // Throttle limits the rate of repeated work: three runs at once, then growing pauses, reset after a
@@ -19,16 +19,16 @@ type Throttle struct {
 	cost  time.Duration
 }
 
-// Pause returns how long to wait before the next run.
+// Pause announces the next run, and returns how long to wait before it.
 func (t *Throttle) Pause(now time.Time) time.Duration {
 	if now.Sub(t.last) > 2*maxPause {
 		t.times = 0
 	}
-	if t.times++; t.times <= freely {
+	if t.times++; t.times <= freeRuns {
 		return 0
 	}
 	grown := min(time.Millisecond<<min(t.times, 20), maxPause)
-	return max(grown, min(share*t.cost, longPause))
+	return max(grown, min(costFactor*t.cost, longPause))
 }
 
 // Done records the end of a run, and the processor time that it took.

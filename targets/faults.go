@@ -5,10 +5,10 @@ import "hairpin/apply"
 // fault is a bug of some Open vSwitch versions that affects Hairpin.
 // docs/reference/compatibility.md has the table.
 type fault struct {
-	since, mended string // the first version with it, and the first without it; empty = all so far
-	datapath      string // the affected datapath: empty = both
-	does          string
-	known         string // the evidence: trials, or the upstream commit that fixes it
+	since, fixed string // the first version with it, and the first without it; empty = all so far
+	datapath     string // the affected datapath: empty = both
+	effect       string
+	evidence     string // trials, or the upstream commit that fixes it
 }
 
 // Datapaths that a fault can affect.
@@ -50,14 +50,14 @@ func Faults(version string, inUserspace, tso bool) []string {
 	var list []string
 	for _, f := range faults() {
 		if f.datapath == userspace && !inUserspace || f.datapath == userspaceTSO && !tso || f.since != "" &&
-			!atLeast(f.since) || f.mended != "" && atLeast(f.mended) {
+			!atLeast(f.since) || f.fixed != "" && atLeast(f.fixed) {
 			continue
 		}
 		until := "in all versions so far"
-		if f.mended != "" {
-			until = "until " + f.mended
+		if f.fixed != "" {
+			until = "until " + f.fixed
 		}
-		list = append(list, f.does+" ("+until+")")
+		list = append(list, f.effect+" ("+until+")")
 	}
 	return list
 }

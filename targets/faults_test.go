@@ -48,8 +48,8 @@ func TestFaultsDocument(t *testing.T) {
 	b.WriteString("| Open vSwitch | datapath | fault | evidence |\n|---|---|---|---|\n")
 	for _, f := range faults() {
 		versions, datapath := "all, up to 4.0.0", "both"
-		if f.mended != "" {
-			versions = "before " + f.mended
+		if f.fixed != "" {
+			versions = "before " + f.fixed
 		}
 		if f.since != "" {
 			versions = "from " + f.since + ", " + versions
@@ -57,7 +57,7 @@ func TestFaultsDocument(t *testing.T) {
 		if f.datapath != "" {
 			datapath = f.datapath
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", versions, datapath, f.does, f.known)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", versions, datapath, f.effect, f.evidence)
 	}
 	want := head + begin + b.String() + end + tail
 	if want == string(text) {

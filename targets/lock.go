@@ -32,10 +32,10 @@ func StandBy(ctx context.Context, c config.Config, log *slog.Logger) (release fu
 		return release, nil
 	}
 	log.Info("another agent works on this node: standing by", "lock", path)
-	got := make(chan error, 1)
-	go func() { got <- Flock(f, unix.LOCK_EX) }()
+	locked := make(chan error, 1)
+	go func() { locked <- Flock(f, unix.LOCK_EX) }()
 	select {
-	case err := <-got:
+	case err := <-locked:
 		if err != nil {
 			release()
 			return nil, fmt.Errorf("lock %s: %w", path, err)
@@ -43,14 +43,15 @@ func StandBy(ctx context.Context, c config.Config, log *slog.Logger) (release fu
 		log.Info("the other agent has ended: taking over")
 		return release, nil
 	case <-ctx.Done():
-		go func() { // only the lock ends a flock; the process is about to end anyway
-			<-got
+		go func() { // flock(2) cannot be cancelled; the process is about to end anyway
+			<-locked
 			release()
 		}()
 		return nil, ctx.Err()
 	}
 }
 
+// Flock locks or unlocks a file by flock(2).
 func Flock(f *os.File, how int) error {
 	for {
 		if err := unix.Flock(int(f.Fd()), how); err != unix.EINTR {

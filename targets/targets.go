@@ -1,4 +1,5 @@
-// Package targets opens the systems that are configured on a node, for one process at a time.
+// Package targets opens the systems that are configured on a node. StandBy makes the agents of a
+// node use them one after the other.
 package targets
 
 import (
@@ -26,15 +27,16 @@ import (
 	"hairpin/plan/service"
 )
 
-// Set has the targets of the node.
+// Set has the targets of the node: each as its type, and all of them for apply.NewPass.
 type Set struct {
 	NB     *nbdb.Target
 	Bridge *ofctl.Target
 	NFT    *knft.Target
 	Host   *kernel.Target
-	Pass   apply.Targets
 
 	Redirect *redirect.Target
+
+	Systems apply.Targets
 
 	opened []interface{ Close() }
 	asked  versions
@@ -42,6 +44,7 @@ type Set struct {
 	WantedHost atomic.Pointer[host.State] // the desired state of the kernel target
 }
 
+// Open opens the targets. It does not wait for daemons that do not run yet.
 func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 	t := &Set{}
 	t.WantedHost.Store(&host.State{})
@@ -79,13 +82,13 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 	}
 	t.opened = append(t.opened, t.Redirect)
 	connections := conntrack.New(conntrack.Config{Settled: t.NB.Sync, Switch: t.Bridge.Ask})
-	t.Pass = apply.Targets{NB: t.NB, Bridge: t.Bridge, NFT: t.NFT, Host: t.Host, Conn: connections,
+	t.Systems = apply.Targets{NB: t.NB, Bridge: t.Bridge, NFT: t.NFT, Host: t.Host, Conn: connections,
 		Redirect: t.Redirect}
 	return t, nil
 }
 
 // portsLimit limits how long an agent's start waits for ProxyPorts. It is several times what nft
-// takes on a busy machine: Services with other ports lose their connections.
+// takes on a busy machine, because Services that get other ports lose their connections.
 const portsLimit = 10 * time.Second
 
 // ProxyPorts returns the proxy ports that Services have on the node. If nft does not answer within
@@ -100,9 +103,11 @@ func (t *Set) ProxyPorts(ctx context.Context, c *config.Config) plan.ProxyPorts 
 	return service.ProxyPortsIn(tables, &c.Cluster)
 }
 
-// FormerSysctls returns the file with the former values of sysctls. Both are lost at a boot.
+// FormerSysctls returns the file with the former values of sysctls. A boot resets them, and
+// removes the file.
 func FormerSysctls(c config.Config) string { return filepath.Join(c.Process.RunDir, "sysctls.json") }
 
+// Close closes the targets. The systems keep their state.
 func (t *Set) Close() {
 	for _, target := range t.opened {
 		target.Close()

@@ -15,9 +15,16 @@ import (
 	"hairpin/retry"
 )
 
-// oldestOVS is the oldest supported Open vSwitch (docs/design/overview.md). nbdb and knft have the
-// oldest OVN and nft.
+// oldestOVS is the oldest supported Open vSwitch (docs/reference/compatibility.md). nbdb and knft
+// have the oldest OVN and nft.
 const oldestOVS = "3.5"
+
+// Programs with a version.
+const (
+	ovn         = "OVN"
+	openVSwitch = "Open vSwitch"
+	nft         = "nft"
+)
 
 // Time limits for a program to report its version. They double at each try, because a machine may
 // be very slow.
@@ -54,7 +61,7 @@ func (v *versions) note(program string, err error) (first bool) {
 func (t *Set) VersionError() error {
 	t.asked.mu.Lock()
 	defer t.asked.mu.Unlock()
-	return errors.Join(t.asked.errors["OVN"], t.asked.errors["Open vSwitch"], t.asked.errors["nft"])
+	return errors.Join(t.asked.errors[ovn], t.asked.errors[openVSwitch], t.asked.errors[nft])
 }
 
 // OVNVersion returns the version of OVN that CheckVersions has found; empty before.
@@ -68,7 +75,7 @@ func (t *Set) OVNVersion() string {
 // found and the one needed. CheckVersions retries until all programs have answered.
 func (t *Set) CheckVersions(ctx context.Context, log *slog.Logger) error {
 	g, ctx := errgroup.WithContext(ctx)
-	ask := func(program string, version func(context.Context) (string, error), check func(string) error) {
+	require := func(program string, version func(context.Context) (string, error), check func(string) error) {
 		g.Go(func() error {
 			found, err := t.ask(ctx, log, program, version)
 			if err != nil {
@@ -77,15 +84,15 @@ func (t *Set) CheckVersions(ctx context.Context, log *slog.Logger) error {
 			return check(found)
 		})
 	}
-	ask("OVN", t.NB.Version, func(v string) error {
+	require(ovn, t.NB.Version, func(v string) error {
 		t.asked.mu.Lock()
 		t.asked.ovn = v
 		t.asked.mu.Unlock()
 		return nbdb.CheckVersion(v)
 	})
-	ask("Open vSwitch", t.Bridge.Version,
-		func(v string) error { return apply.NeedVersion("Open vSwitch", v, oldestOVS) })
-	ask("nft", t.NFT.Version, knft.CheckVersion)
+	require(openVSwitch, t.Bridge.Version,
+		func(v string) error { return apply.NeedVersion(openVSwitch, v, oldestOVS) })
+	require(nft, t.NFT.Version, knft.CheckVersion)
 	return g.Wait()
 }
 

@@ -135,7 +135,7 @@ func (d *Drops) Measure(put ops.Put, gateway string, flows delta.Map[flow.ID, *f
 	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
 	defer cancel()
 	counts, err := t.DropCounts(ctx)
-	missed, failed := t.Missed(ctx)
+	missed, failed := t.Unmatched(ctx)
 	if err == nil && failed == nil && len(counters) > 0 { // else the last totals stay
 		for table, n := range missed {
 			k := flow.Key{Bridge: claims.ServiceBridge, Table: table} // of no flow: it has no match

@@ -155,7 +155,7 @@ func (v *Switch) Watch(ctx context.Context, f *Facts) time.Duration {
 // startFacts collects the input of next.
 func (v *Switch) startFacts(ctx context.Context, f *Facts) *startFacts {
 	bridges, s := v.targets.Bridge, v.state
-	running, err := bridges.Incarnation()
+	running, err := bridges.Instance()
 	if err != nil {
 		return &startFacts{}
 	}

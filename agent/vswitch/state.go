@@ -14,7 +14,7 @@ import (
 //	not known, forwards, starting ── restarted ──► starting
 //	starting ── released, with or without flows ─► forwards
 type switchState struct {
-	released string // the ovs-vswitchd that forwards, see ofctl.Target.Incarnation; empty: not known
+	released string // the ovs-vswitchd that forwards, see ofctl.Target.Instance; empty: not known
 	starting string // the ovs-vswitchd that has started and does not forward yet; empty: none
 
 	since     time.Time // when the start was detected

@@ -15,15 +15,17 @@ import (
 // bundle collects the messages of one bundle.
 type bundle struct {
 	numbers map[string]string
-	groups  []change // to be made or changed
-	deletes []change // of flows
-	flows   []change // to be made or changed
-	made    map[flow.ID]*flow.Flow
-	unfit   map[uint32]bool // groups left out: a flow that names one would stop the bundle
+	groups  []change               // to be made or changed
+	deletes []change               // of flows
+	flows   []change               // to be made or changed
+	made    map[flow.ID]*flow.Flow // those of flows, as they are then read
+	// unencodable has the groups left out: the switch would reject a bundle with flows that name
+	// one.
+	unencodable map[uint32]bool
 
-	groupsGone []change // the switch removes flows to these groups with them
-	missing    []string // ports of the flows left out
-	errs       []error  // of flows and groups that cannot be encoded
+	groupDeletes []change // the switch removes flows to these groups with them
+	missing      []string // ports of the flows left out
+	errs         []error  // of flows and groups that cannot be encoded
 }
 
 // change is a message, and its text for the error if the switch rejects it.
@@ -35,9 +37,11 @@ type change struct {
 
 // changes returns all changes, in order. Flow deletes come first, because a port number may have
 // moved from one name to another. Groups are made before the flows that use them, and deleted last.
-func (b *bundle) changes() []change { return slices.Concat(b.groups, b.deletes, b.flows, b.groupsGone) }
+func (b *bundle) changes() []change {
+	return slices.Concat(b.groups, b.deletes, b.flows, b.groupDeletes)
+}
 
-func (b *bundle) group(g *flow.Group) {
+func (b *bundle) addGroup(g *flow.Group) {
 	err := g.Check()
 	var body []byte
 	if err == nil {
@@ -45,41 +49,41 @@ func (b *bundle) group(g *flow.Group) {
 		body, err = e.AddOrModify()
 	}
 	if err != nil {
-		b.errs, b.unfit[g.ID] = append(b.errs, err), true
+		b.errs, b.unencodable[g.ID] = append(b.errs, err), true
 		return
 	}
 	b.groups = append(b.groups, change{openflow.GroupMod, body, g})
 }
 
-func (b *bundle) groupGone(g *flow.Group) {
+func (b *bundle) deleteGroup(g *flow.Group) {
 	e := openflow.SelectGroup{ID: g.ID}
-	b.groupsGone = append(b.groupsGone, change{openflow.GroupMod, e.Delete(), g})
+	b.groupDeletes = append(b.groupDeletes, change{openflow.GroupMod, e.Delete(), g})
 }
 
-func (b *bundle) add(id flow.ID, f *flow.Flow) {
+func (b *bundle) addFlow(id flow.ID, f *flow.Flow) {
 	if slices.ContainsFunc(f.Actions,
-		func(a flow.Action) bool { to, ok := a.(flow.ToGroup); return ok && b.unfit[to.ID] }) {
+		func(a flow.Action) bool { to, ok := a.(flow.ToGroup); return ok && b.unencodable[to.ID] }) {
 		return // the group has the error already
 	}
 	if err := f.Check(); err != nil {
 		b.errs = append(b.errs, err)
 		return
 	}
-	if f = b.present(f); f == nil {
+	if f = b.withoutMissing(f); f == nil {
 		return
 	}
 	b.made[id] = f
-	numbered := f.WithPorts(func(name string) string { n, _ := b.number(name); return n })
+	numbered := f.WithPorts(func(name string) string { n, _ := b.portNumber(name); return n })
 	e := numbered.Encode()
 	b.flows = append(b.flows, change{openflow.FlowMod, e.Add(), f})
 }
 
-// present returns the flow without outputs to missing ports. It returns nil when the flow's in_port
-// or all of its output ports are missing. One missing port must not block the others.
-func (b *bundle) present(f *flow.Flow) *flow.Flow {
+// withoutMissing returns the flow without outputs to missing ports. It returns nil when the flow's
+// in_port or all of its output ports are missing. One missing port must not block the others.
+func (b *bundle) withoutMissing(f *flow.Flow) *flow.Flow {
 	var lacks []string
 	for _, name := range f.Ports() {
-		if _, ok := b.number(name); !ok {
+		if _, ok := b.portNumber(name); !ok {
 			lacks = append(lacks, name)
 		}
 	}
@@ -101,9 +105,9 @@ func (b *bundle) present(f *flow.Flow) *flow.Flow {
 	return &g
 }
 
-// number returns a port's number. A number stays as it is: such a flow deliberately names no port
-// of Hairpin's.
-func (b *bundle) number(name string) (string, bool) {
+// portNumber returns a port's number. A number stays as it is: such a flow deliberately names no
+// port of Hairpin's.
+func (b *bundle) portNumber(name string) (string, bool) {
 	if n, ok := b.numbers[name]; ok {
 		return n, true
 	}
@@ -116,24 +120,24 @@ var errAbsent = errors.New("ovs-vswitchd does not listen for the bridge")
 
 // send makes the switch do all changes, or none, and returns the mark after them. It uses the
 // monitor's connection, because the switch does not report changes made on that connection.
-func (t *bridge) send(ctx context.Context, changes []change) (mark, error) {
-	if !t.monitor.isUp() {
-		if !t.cfg.reachable(ctx, t.name) {
+func (b *bridge) send(ctx context.Context, changes []change) (mark, error) {
+	if !b.monitor.isUp() {
+		if !b.cfg.reachable(ctx, b.name) {
 			return mark{}, errAbsent
 		}
-		t.monitor.wait(ctx)
+		b.monitor.waitUp(ctx)
 	}
-	_, err := t.monitor.exchange(ctx, bundled(changes))
-	var refused *openflow.SwitchError
-	if errors.As(err, &refused) {
-		t.monitor.discard()
+	_, err := b.monitor.exchange(ctx, bundled(changes))
+	var rejected *openflow.SwitchError
+	if errors.As(err, &rejected) {
+		b.monitor.discard()
 	}
 	var after mark
 	if err == nil {
-		after, err = t.monitor.exchange(ctx, step(nil, openflow.BundleCommit))
+		after, err = b.monitor.exchange(ctx, bundleControl(nil, openflow.BundleCommit))
 	}
-	if errors.As(err, &refused) {
-		if i := refused.XID - firstChange; int(i) < len(changes) {
+	if errors.As(err, &rejected) {
+		if i := rejected.XID - firstChange; int(i) < len(changes) {
 			err = fmt.Errorf("%w: %s", err, changes[i].what)
 		}
 	}
@@ -144,12 +148,13 @@ func (t *bridge) send(ctx context.Context, changes []change) (mark, error) {
 // control messages use the highest transaction ID.
 const firstChange = 1 << 31
 
-func step(b []byte, step uint16) []byte { return openflow.BundleStep(b, math.MaxUint32, step) }
+// bundleControl appends a message that opens, commits or discards a bundle.
+func bundleControl(b []byte, kind uint16) []byte { return openflow.BundleStep(b, math.MaxUint32, kind) }
 
 // bundled opens a bundle and fills it. The caller commits it only after the switch accepted all
 // messages: a commit would leave out rejected ones.
 func bundled(changes []change) []byte {
-	b := step(nil, openflow.BundleOpen)
+	b := bundleControl(nil, openflow.BundleOpen)
 	for i, c := range changes {
 		b = openflow.AddToBundle(b, firstChange+uint32(i), c.kind, c.body)
 	}

@@ -12,8 +12,8 @@ import (
 
 // Counts returns the packet counts of Hairpin's flows.
 func (t *Target) Counts(ctx context.Context) (map[flow.Key]uint64, error) {
-	// Revalidation copies the datapath's counts to the flows. The first may have read some before
-	// this call.
+	// A revalidation copies the datapath's counts to the flows. The first that ends may have
+	// read some counts before this call, the second has not.
 	for range 2 {
 		if _, err := t.vswitchd(ctx, "revalidator/wait"); err != nil {
 			return nil, fmt.Errorf("counters of %s: %w", t.cfg.Bridge, err)
@@ -40,7 +40,7 @@ func (t *Target) counts(ctx context.Context, cookie, mask uint64) (map[flow.Key]
 		if err := t.eachFlow(ctx, bridge, cookie, mask, func(x *openflow.InstalledFlow) {
 			if f, known := flow.Decode(x); known {
 				k := f.WithPorts(name).Key
-				k.Bridge = t.owned.Key(bridge)
+				k.Bridge = t.vsctl.Key(bridge)
 				counts[k] = x.Packets
 			}
 		}); err != nil {

@@ -14,7 +14,7 @@ import (
 // write makes a transaction. It increments next_cfg, which wakes ovs-vswitchd even if the rest
 // needs no action of it; ovs-vsctl does the same.
 func (t *Target) write(ctx context.Context, ops []ovsdb.Op) error {
-	late.For(ctx, server)
+	late.For(ctx, serverName)
 	_, err := t.db.Transact(ctx, append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())...)
 	return err
 }
@@ -25,7 +25,7 @@ func (t *Target) writeAndWait(ctx context.Context, what string, ops []ovsdb.Op) 
 	if err := t.write(ctx, ops); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	late.For(ctx, vswitchd)
+	late.For(ctx, vswitchdName)
 	if err := t.carriedOut(ctx); err != nil {
 		return fmt.Errorf("%s: wait for ovs-vswitchd: %w", what, err)
 	}
@@ -57,7 +57,7 @@ func (t *Target) carriedOut(ctx context.Context) error {
 // applyRows changes settings, ports and names of tables in one transaction. It returns the missing
 // bridges, for each port that needs one.
 func (t *Target) applyRows(ctx context.Context, d ovs.Delta) (missing []string, err error) {
-	ops, missing := t.owned.Ops(t.db.View(), d)
+	ops, missing := t.vsctl.Ops(t.db.View(), d)
 	if len(ops) == 0 {
 		return missing, nil
 	}
@@ -80,11 +80,11 @@ func (t *Target) RemovePorts(ctx context.Context, names []string) error {
 // rows reads the local copy of the database. While the server does not respond, the database cannot
 // change.
 func (t *Target) rows(ctx context.Context) (vsctl.Content, error) {
-	late.For(ctx, server)
+	late.For(ctx, serverName)
 	if err := t.db.WaitFor(ctx, func(ovsdb.View) bool { return t.db.Synced() }); err != nil {
 		return vsctl.Content{}, err
 	}
-	c := t.owned.Read(t.db.View())
+	c := t.vsctl.Read(t.db.View())
 	if _, ok := c.Numbers[t.cfg.Bridge]; !ok {
 		return vsctl.Content{}, fmt.Errorf("there is no bridge %s", t.cfg.Bridge)
 	}

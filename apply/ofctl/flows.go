@@ -38,20 +38,20 @@ type bridge struct {
 	name    string
 	key     string // in keys of flows
 	monitor *monitor
-	life    context.Context    // ends with Close, and with forget
 	forget  context.CancelFunc // ends the monitor
-	options string             // the ovs-vswitchd instance that has the bridge's Geneve option
+	mapped  string             // the instance of ovs-vswitchd on which mapOption succeeded
 	cache   cache
 }
 
-// known returns the existing bridges, the gateway bridge last: what other bridges need must exist
-// before flows send packets to them. It starts a monitor for each new bridge.
-func (t *Target) known(r vsctl.Content) (list []*bridge) {
+// updateBridges starts a monitor for each new bridge, and drops what is known of removed ones. It
+// returns the existing bridges, the gateway bridge last: what other bridges need must exist before
+// flows send packets to them.
+func (t *Target) updateBridges(r vsctl.Content) (list []*bridge) {
 	for name, b := range t.bridges {
 		if _, there := r.Numbers[name]; !there {
 			b.forget()
 			delete(t.bridges, name)
-			t.has.replace(b.key, content{})
+			t.cached.replace(b.key, content{})
 		}
 	}
 	for _, name := range delta.Keys(r.Numbers) {
@@ -67,41 +67,41 @@ func (t *Target) known(r vsctl.Content) (list []*bridge) {
 
 // read returns Hairpin's flows, with port names, and groups. It returns nil when the monitor knows
 // that nothing changed since the last read. A bridge that was made a moment ago has no flows.
-func (t *bridge) read(ctx context.Context, numbers map[string]string) (*content, error) {
-	if t.key != "" && !t.cfg.reachable(ctx, t.name) {
-		t.cache = cache{}
+func (b *bridge) read(ctx context.Context, numbers map[string]string) (*content, error) {
+	if b.key != "" && !b.cfg.reachable(ctx, b.name) {
+		b.cache = cache{}
 		return &content{}, nil
 	}
-	now, ok := t.monitor.settle(ctx)
-	if c := &t.cache; ok && c.valid && c.mark == now && time.Since(c.read) < maxAge {
+	now, ok := b.monitor.current(ctx)
+	if c := &b.cache; ok && c.valid && c.mark == now && time.Since(c.read) < maxAge {
 		return nil, nil
 	}
 	start := time.Now()
 	c, unknown := &content{}, map[ovs.Unknown]openflow.Flow{}
 	name := naming(numbers)
-	if err := t.eachFlow(ctx, t.name, claims.Cookie, claims.CookieMask, func(x *openflow.InstalledFlow) {
+	if err := b.eachFlow(ctx, b.name, claims.Cookie, claims.CookieMask, func(x *openflow.InstalledFlow) {
 		f, known := flow.Decode(x)
 		if !known {
-			unknown[ovs.Unknown{Bridge: t.key, Flow: f.String()}] = x.Flow
+			unknown[ovs.Unknown{Bridge: b.key, Flow: f.String()}] = x.Flow
 			return
 		}
 		f = f.WithPorts(name)
-		f.Bridge = t.key
+		f.Bridge = b.key
 		c.flows.Put(f.ID(), f)
 	}); err != nil {
 		return nil, err
 	}
-	if err := t.readGroups(ctx, c); err != nil {
+	if err := b.readGroups(ctx, c); err != nil {
 		return nil, err
 	}
-	t.cache = cache{valid: ok, read: start, mark: now, numbers: numbers, unknown: unknown}
+	b.cache = cache{valid: ok, read: start, mark: now, numbers: numbers, unknown: unknown}
 	return c, nil
 }
 
-// number updates the port names in cached flows: ports appear and disappear, but flows keep their
+// renumber updates the port names in cached flows: ports appear and disappear, but flows keep their
 // port numbers.
-func (t *bridge) number(numbers map[string]string) {
-	c := &t.cache
+func (b *bridge) renumber(numbers map[string]string) {
+	c := &b.cache
 	if maps.Equal(c.numbers, numbers) {
 		return
 	}
@@ -112,36 +112,36 @@ func (t *bridge) number(numbers map[string]string) {
 		}
 		return name(was)
 	}
-	moved := map[string]bool{} // names
+	moved := map[string]bool{} // by port as in cached flows, a name or a number: renamed changes it
 	for _, list := range []map[string]string{c.numbers, numbers} {
 		for port, number := range list {
 			moved[port], moved[number] = renamed(port) != port, renamed(number) != number
 		}
 	}
 	d := delta.Delta[flow.ID, *flow.Flow]{Add: map[flow.ID]*flow.Flow{}, Delete: map[flow.ID]*flow.Flow{}}
-	for id, f := range t.has.flows.All() {
-		if f.Bridge == t.key && f.Uses(moved) {
+	for id, f := range b.cached.flows.All() {
+		if f.Bridge == b.key && f.Uses(moved) {
 			g := f.WithPorts(renamed)
 			d.Delete[id], d.Add[g.ID()] = f, g
 		}
 	}
 	c.numbers = numbers
 	if !d.Empty() {
-		t.has.change(ovs.Delta{Flows: d})
-		t.has.raw = true
+		b.cached.change(ovs.Delta{Flows: d})
+		b.cached.mayDiffer = true
 	}
 }
 
 // readGroups adds the groups. A group that Hairpin cannot represent comes without buckets and
 // equals no wanted one. Groups of the gateway bridge are not Hairpin's.
-func (t *bridge) readGroups(ctx context.Context, c *content) error {
-	if t.key == "" {
+func (b *bridge) readGroups(ctx context.Context, c *content) error {
+	if b.key == "" {
 		return nil
 	}
-	return t.request(ctx, t.name, openflow.RequestGroups(nil, 1), func(body []byte) (bool, error) {
+	return b.request(ctx, b.name, openflow.RequestGroups(nil, 1), func(body []byte) (bool, error) {
 		list, more, err := openflow.ParseGroups(body)
 		for _, x := range list {
-			g := flow.DecodeGroup(x, t.key)
+			g := flow.DecodeGroup(x, b.key)
 			c.groups.Put(g.GroupKey, g)
 		}
 		return more, err
@@ -165,8 +165,8 @@ func naming(numbers map[string]string) func(number string) string {
 // applyFlows makes the changes on all bridges. It returns the missing bridges and ports, one for
 // each flow that it leaves out.
 func (t *Target) applyFlows(ctx context.Context, d ovs.Delta, r vsctl.Content) (missing []string, err error) {
-	list := t.known(r)
-	if len(d.Flows.Add)+len(d.Flows.Change) == 0 {
+	list := t.updateBridges(r)
+	if len(d.Flows.Add)+len(d.Flows.Change) == 0 { // removals: first the flows that send packets to others
 		slices.Reverse(list)
 	}
 	var errs []error
@@ -183,11 +183,11 @@ func (t *Target) applyFlows(ctx context.Context, d ovs.Delta, r vsctl.Content) (
 }
 
 // part returns the part of d on this bridge.
-func (t *bridge) part(d ovs.Delta) (own ovs.Delta) {
-	own.Flows = d.Flows.Part(func(id flow.ID) bool { return id.Value().Bridge == t.key })
-	own.Groups = d.Groups.Part(func(k flow.GroupKey) bool { return k.Bridge == t.key })
+func (b *bridge) part(d ovs.Delta) (own ovs.Delta) {
+	own.Flows = d.Flows.Filter(func(id flow.ID) bool { return id.Value().Bridge == b.key })
+	own.Groups = d.Groups.Filter(func(k flow.GroupKey) bool { return k.Bridge == b.key })
 	for _, u := range d.Unknown {
-		if u.Bridge == t.key {
+		if u.Bridge == b.key {
 			own.Unknown = append(own.Unknown, u)
 		}
 	}
@@ -197,24 +197,24 @@ func (t *bridge) part(d ovs.Delta) (own ovs.Delta) {
 // apply makes the changes of the bridge in one bundle, which the switch applies as a whole or not
 // at all. It returns the missing ports or bridge, for each flow left out. A flow that cannot be
 // encoded is left out as well and is an error.
-func (t *bridge) apply(ctx context.Context, d ovs.Delta, r vsctl.Content) (missing []string, err error) {
+func (b *bridge) apply(ctx context.Context, d ovs.Delta, r vsctl.Content) (missing []string, err error) {
 	if d.Empty() {
 		return nil, nil
 	}
-	numbers := r.Numbers[t.name]
-	b := bundle{numbers: numbers, deletes: deletions(d, numbers), made: map[flow.ID]*flow.Flow{},
-		unfit: map[uint32]bool{}}
+	numbers := r.Numbers[b.name]
+	batch := bundle{numbers: numbers, deletes: deletions(d, numbers), made: map[flow.ID]*flow.Flow{},
+		unencodable: map[uint32]bool{}}
 	for _, part := range []map[flow.GroupKey]*flow.Group{d.Groups.Add, d.Groups.Change} {
 		for _, g := range part {
-			b.group(g)
+			batch.addGroup(g)
 		}
 	}
 	for _, g := range d.Groups.Delete {
-		b.groupGone(g)
+		batch.deleteGroup(g)
 	}
 	for _, part := range []map[flow.ID]*flow.Flow{d.Flows.Add, d.Flows.Change} {
 		for id, f := range part {
-			b.add(id, f)
+			batch.addFlow(id, f)
 		}
 	}
 	// Open vSwitch gives a new bridge with fail_mode standalone this flow. The wanted flow replaced
@@ -223,22 +223,22 @@ func (t *bridge) apply(ctx context.Context, d ovs.Delta, r vsctl.Content) (missi
 		normal := &flow.Flow{Actions: []flow.Action{flow.Normal{}}}
 		e := normal.Encode()
 		e.Cookie = 0
-		b.flows = append(b.flows, change{openflow.FlowMod, e.Add(), normal})
+		batch.flows = append(batch.flows, change{openflow.FlowMod, e.Add(), normal})
 	}
 	for _, u := range d.Unknown {
-		if e, ok := t.cache.unknown[u]; ok {
+		if e, ok := b.cache.unknown[u]; ok {
 			e.CookieMask = claims.CookieMask
-			b.deletes = append(b.deletes, change{openflow.FlowMod, e.Delete(), u})
+			batch.deletes = append(batch.deletes, change{openflow.FlowMod, e.Delete(), u})
 		}
 	}
-	if len(b.changes()) > 0 {
-		err := t.commit(ctx, b, d)
-		if t.key != "" && errors.Is(err, errAbsent) {
-			return []string{t.name}, nil // a bridge made a moment ago
+	if len(batch.changes()) > 0 {
+		err := b.commit(ctx, batch, d)
+		if b.key != "" && errors.Is(err, errAbsent) {
+			return []string{b.name}, nil // a bridge made a moment ago
 		}
-		b.errs = append(b.errs, err)
+		batch.errs = append(batch.errs, err)
 	}
-	return b.missing, errors.Join(b.errs...)
+	return batch.missing, errors.Join(batch.errs...)
 }
 
 // deletions returns deletes of the unwanted flows. It skips a flow whose port has no number any
@@ -271,30 +271,29 @@ func deletions(d ovs.Delta, numbers map[string]string) []change {
 }
 
 // commit sends a bundle.
-func (t *bridge) commit(ctx context.Context, b bundle, d ovs.Delta) error {
-	err := t.mapOption(ctx, b.made)
+func (b *bridge) commit(ctx context.Context, batch bundle, d ovs.Delta) error {
+	err := b.mapOption(ctx, batch.made)
 	after := mark{}
 	if err == nil {
-		after, err = t.send(ctx, b.changes())
+		after, err = b.send(ctx, batch.changes())
 	}
-	if t.key != "" && errors.Is(err, errAbsent) {
+	if b.key != "" && errors.Is(err, errAbsent) {
 		return err
 	}
-	c := &t.cache
+	c := &b.cache
 	// Without a notification nothing else changed since the last read: the cache plus these changes
 	// is the current content.
-	if err != nil || !c.valid || len(b.unfit) > 0 || len(d.Unknown) > 0 || after != c.mark {
+	if err != nil || !c.valid || len(batch.unencodable) > 0 || len(d.Unknown) > 0 || after != c.mark {
 		c.valid = false
-		t.changed.Notify()
+		b.changed.Notify()
 	} else {
-		c.mark = after
-		t.number(b.numbers)
-		t.has.change(ovs.Delta{Flows: delta.Delta[flow.ID, *flow.Flow]{Add: b.made, Delete: d.Flows.Delete},
+		b.renumber(batch.numbers)
+		b.cached.change(ovs.Delta{Flows: delta.Delta[flow.ID, *flow.Flow]{Add: batch.made, Delete: d.Flows.Delete},
 			Groups: d.Groups})
 	}
 	if err != nil {
-		t.options = ""
-		return fmt.Errorf("change flows of %s: %w", t.name, err)
+		b.mapped = ""
+		return fmt.Errorf("change flows of %s: %w", b.name, err)
 	}
 	return nil
 }

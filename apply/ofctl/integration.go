@@ -14,20 +14,21 @@ import (
 // compares its desired flows with those that it wrote, never with the bridge's. Flows that another
 // program removed stay missing until ovn-controller reconnects to the bridge.
 type integration struct {
-	mu     sync.Mutex
-	life   string    // the ovs-vswitchd instance that was asked
-	filled bool      // the bridge had the flows during this instance
-	since  time.Time // when they were first found missing; zero: they are present
-	told   bool      // the change was signalled
+	mu        sync.Mutex
+	instance  string    // the ovs-vswitchd instance that was asked
+	filled    bool      // the bridge had the flows during this instance
+	since     time.Time // when they were first found missing; zero: they are present
+	signalled bool      // the last signal was that the flows are lost
 
 	rewrites retry.Backoff // of reconnects of ovn-controller
 }
 
-// How long flows must be missing to count as lost. ovn-controller itself removes and rewrites all
-// flows when it connects. At the start of a node there are none yet.
+// How long flows must be missing to count as lost: flows that the bridge had (lostAfter), because
+// ovn-controller itself removes and rewrites all of them when it connects, and flows of a bridge
+// that had none yet (emptyAfter), as at the start of a node.
 const (
-	goneAfter  = time.Second
-	neverAfter = 10 * time.Second
+	lostAfter  = time.Second
+	emptyAfter = 10 * time.Second
 )
 
 // Times between two attempts to make ovn-controller rewrite its flows. A rewrite takes a second or
@@ -56,9 +57,9 @@ func (e *NoFlows) Error() string {
 
 // lost returns the error when the flows have been missing for long enough.
 func (x *integration) lost(bridge string) *NoFlows {
-	limit := neverAfter
+	limit := emptyAfter
 	if x.filled {
-		limit = goneAfter
+		limit = lostAfter
 	}
 	if x.since.IsZero() || time.Since(x.since) < limit {
 		return nil
@@ -66,8 +67,8 @@ func (x *integration) lost(bridge string) *NoFlows {
 	return &NoFlows{bridge, x.since}
 }
 
-// Integrated returns a *NoFlows while the integration bridge lacks OVN's flows.
-func (t *Target) Integrated() error {
+// IntegrationError returns a *NoFlows while the integration bridge lacks OVN's flows.
+func (t *Target) IntegrationError() error {
 	x := &t.integration
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -82,7 +83,7 @@ func (t *Target) checkIntegration(ctx context.Context) {
 	if t.cfg.Integration == "" {
 		return
 	}
-	life, err := t.Incarnation()
+	instance, err := t.Instance()
 	if err != nil {
 		return
 	}
@@ -92,8 +93,8 @@ func (t *Target) checkIntegration(ctx context.Context) {
 	}
 	x := &t.integration
 	x.mu.Lock()
-	if x.life != life {
-		x.life, x.filled, x.since = life, false, time.Time{}
+	if x.instance != instance {
+		x.instance, x.filled, x.since = instance, false, time.Time{}
 	}
 	switch {
 	case filled:
@@ -103,8 +104,8 @@ func (t *Target) checkIntegration(ctx context.Context) {
 		x.since = time.Now()
 	}
 	lost := x.lost(t.cfg.Integration) != nil
-	changed := lost != x.told
-	x.told = lost
+	changed := lost != x.signalled
+	x.signalled = lost
 	x.mu.Unlock()
 	if changed {
 		t.changed.Notify()
@@ -113,20 +114,20 @@ func (t *Target) checkIntegration(ctx context.Context) {
 
 // readIntegration returns the integration bridge when it lacks OVN's flows.
 func (t *Target) readIntegration(ctx context.Context) []string {
-	if t.Integrated() == nil {
+	if t.IntegrationError() == nil {
 		return nil
 	}
-	t.checkIntegration(ctx)
-	if t.Integrated() == nil {
+	t.checkIntegration(ctx) // the last check may be checkInterval ago
+	if t.IntegrationError() == nil {
 		return nil
 	}
 	return []string{t.cfg.Integration}
 }
 
-// rewrite makes ovn-controller reconnect to the bridges, which makes it write all of its flows, and
-// ovn-northd compute them again: another program may have deleted them from the Southbound database
-// while no agent ran. It still returns a *NoFlows: a later Read finds out whether the flows are
-// back.
+// rewrite makes ovn-controller reconnect to the integration bridge, if bridges has it, which makes
+// ovn-controller write all of its flows. It also makes ovn-northd compute the logical flows again:
+// another program may have deleted them from the Southbound database while no agent ran. It still
+// returns a *NoFlows: a later Read finds out whether the flows are back.
 func (t *Target) rewrite(ctx context.Context, bridges []string) error {
 	if len(bridges) == 0 {
 		return nil
@@ -150,7 +151,7 @@ func (t *Target) rewrite(ctx context.Context, bridges []string) error {
 			return err
 		}
 	}
-	return t.Integrated()
+	return t.IntegrationError()
 }
 
 // tablesFilled reports whether all of sentinelTables have flows.

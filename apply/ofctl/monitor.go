@@ -26,16 +26,16 @@ type monitor struct {
 	bridge string
 	groups bool // of the bridge are monitored, too
 	log    *slog.Logger
-	tell   func()
+	notify func()
 
-	mu       sync.Mutex
-	conn     net.Conn // of the current session
-	up       bool     // the switch has replied: it reports every change from now on
-	mark     mark
-	asked    uint32                // barriers requested in this session,
-	answered uint32                // and barriers replied to
-	refused  *openflow.SwitchError // the first one since the last barrier request
-	turn     signal.Broadcast      // when a field above changed
+	mu        sync.Mutex
+	conn      net.Conn // of the current session
+	up        bool     // the switch has replied: it reports every change from now on
+	mark      mark
+	requested uint32                // the last barrier requested in this session
+	replied   uint32                // the last barrier that the switch replied to
+	rejected  *openflow.SwitchError // the first one since the last barrier request
+	changed   signal.Broadcast      // a field above changed
 }
 
 // mark is a point in the sequence of reported changes.
@@ -52,14 +52,14 @@ const (
 	maxPause = 5 * time.Second
 )
 
-// settleTimeout limits the wait for the monitor. After it, flows are read without a mark.
-const settleTimeout = 3 * time.Second
+// replyTimeout limits the wait for the monitor. After it, flows are read without a mark.
+const replyTimeout = 3 * time.Second
 
-func newMonitor(cfg Config, bridge string, log *slog.Logger, tell func()) *monitor {
-	return &monitor{cfg: cfg, bridge: bridge, groups: bridge != cfg.Bridge, log: log, tell: tell}
+func newMonitor(cfg Config, bridge string, log *slog.Logger, notify func()) *monitor {
+	return &monitor{cfg: cfg, bridge: bridge, groups: bridge != cfg.Bridge, log: log, notify: notify}
 }
 
-// run keeps a monitor running. It calls tell when the switch comes up and when it goes away.
+// run keeps a monitor running. It calls notify when the switch comes up and when it goes away.
 func (m *monitor) run(ctx context.Context) {
 	absent, ended := retry.Backoff{Min: minRetry, Max: maxRetry}, retry.Backoff{Min: minRetry, Max: maxPause}
 	for ctx.Err() == nil {
@@ -70,7 +70,7 @@ func (m *monitor) run(ctx context.Context) {
 				ended.Done()
 			}
 			m.change(func() { m.up = false })
-			m.tell()
+			m.notify()
 			if ctx.Err() == nil {
 				m.log.Warn("flow monitor ended", "error", err)
 			}
@@ -103,8 +103,8 @@ func (m *monitor) session(ctx context.Context) error {
 	}
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	m.change(func() { m.mark.session++; m.conn, m.asked, m.answered = conn, 1, 0 })
-	if _, err := conn.Write(m.greeting()); err != nil {
+	m.change(func() { m.mark.session++; m.conn, m.requested, m.replied = conn, 1, 0 })
+	if _, err := conn.Write(m.opening()); err != nil {
 		return err
 	}
 	for r := bufio.NewReader(conn); ; {
@@ -116,9 +116,9 @@ func (m *monitor) session(ctx context.Context) error {
 		case openflow.EchoRequest:
 			_, err = conn.Write(openflow.Message(nil, openflow.EchoReply, xid, body))
 		case openflow.Error:
-			err = m.refuses(openflow.ParseError(xid, body))
+			err = m.recordRejection(openflow.ParseError(xid, body))
 		default:
-			m.heard(kind, xid, body)
+			m.handle(kind, xid, body)
 		}
 		if err != nil {
 			return err
@@ -126,9 +126,9 @@ func (m *monitor) session(ctx context.Context) error {
 	}
 }
 
-// greeting requests reports of flow changes, without actions. It also requests that the switch
+// opening requests reports of flow changes, without actions. It also requests that the switch
 // forwards other clients' group changes, because flow monitors do not report them.
-func (m *monitor) greeting() []byte {
+func (m *monitor) opening() []byte {
 	b := openflow.FlowMonitor(openflow.Message(nil, openflow.Hello, 0), 0)
 	if m.groups {
 		b = openflow.ForwardGroupMods(b, 0)
@@ -136,50 +136,50 @@ func (m *monitor) greeting() []byte {
 	return openflow.Message(b, openflow.BarrierRequest, 1)
 }
 
-// heard handles one message.
-func (m *monitor) heard(kind openflow.Type, xid uint32, body []byte) {
+// handle processes one message.
+func (m *monitor) handle(kind openflow.Type, xid uint32, body []byte) {
 	switch {
 	case kind == openflow.Hello, kind == openflow.BundleControl:
 	case kind == openflow.BarrierReply:
-		m.change(func() { m.answered, m.up = max(m.answered, xid), true })
+		m.change(func() { m.replied, m.up = max(m.replied, xid), true })
 		if xid == 1 {
-			m.tell()
+			m.notify()
 		}
 	case kind == openflow.RequestForward:
-		m.happened(1)
+		m.countChanges(1)
 	default:
 		if kind == openflow.MultipartReply {
 			// Learned flows are not compared, and there may be many.
 			changes, ok := openflow.Updates(body, claims.CookieLearnedMask, claims.CookieLearned)
 			if ok {
-				m.happened(changes)
+				m.countChanges(changes)
 				return
 			}
 		}
 		// A pause of the monitor (the switch sends faster than this process reads) or an unknown
 		// message: changes may be unreported.
 		m.change(func() { m.mark.session++ })
-		m.tell()
+		m.notify()
 	}
 }
 
-// happened counts changes.
-func (m *monitor) happened(changes int) {
+// countChanges counts reported changes.
+func (m *monitor) countChanges(changes int) {
 	if changes == 0 {
 		return
 	}
 	m.change(func() { m.mark.events += changes })
-	m.tell()
+	m.notify()
 }
 
-// refuses records the rejection of a bundle message. Any other rejection ends the session.
-func (m *monitor) refuses(r *openflow.SwitchError) error {
+// recordRejection records the rejection of a bundle message. Any other rejection ends the session.
+func (m *monitor) recordRejection(r *openflow.SwitchError) error {
 	if r.XID < firstChange {
 		return r
 	}
 	m.change(func() {
-		if m.refused == nil {
-			m.refused = r
+		if m.rejected == nil {
+			m.rejected = r
 		}
 	})
 	return nil
@@ -189,7 +189,7 @@ func (m *monitor) change(f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f()
-	m.turn.Notify()
+	m.changed.Notify()
 }
 
 func (m *monitor) isUp() bool {
@@ -198,12 +198,12 @@ func (m *monitor) isUp() bool {
 	return m.up
 }
 
-// wait waits, up to settleTimeout, until the switch has replied.
-func (m *monitor) wait(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+// waitUp waits, up to replyTimeout, until a session is up.
+func (m *monitor) waitUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	for {
-		turn := m.turn.Next()
+		changed := m.changed.Next()
 		m.mu.Lock()
 		up := m.up
 		m.mu.Unlock()
@@ -211,17 +211,17 @@ func (m *monitor) wait(ctx context.Context) {
 			return
 		}
 		select {
-		case <-turn:
+		case <-changed:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// settle waits until the switch has reported everything that happened before the call, and returns
+// current waits until the switch has reported everything that happened before the call, and returns
 // the mark of that point. It returns false when that cannot be known.
-func (m *monitor) settle(ctx context.Context) (mark, bool) {
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+func (m *monitor) current(ctx context.Context) (mark, bool) {
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	now, err := m.exchange(ctx, nil)
 	return now, err == nil
@@ -232,33 +232,33 @@ func (m *monitor) settle(ctx context.Context) (mark, bool) {
 // the session, because part of the messages may have been sent.
 func (m *monitor) exchange(ctx context.Context, b []byte) (mark, error) {
 	m.mu.Lock()
-	m.asked++
-	m.refused = nil
-	conn, up, session, want := m.conn, m.up, m.mark.session, m.asked
+	m.requested++
+	m.rejected = nil
+	conn, up, session, want := m.conn, m.up, m.mark.session, m.requested
 	m.mu.Unlock()
 	if !up {
 		return mark{}, errEnded
 	}
-	late.For(ctx, vswitchd)
+	late.For(ctx, vswitchdName)
 	go func() { // a hanging switch reads nothing; the end of the switch ends the session
 		_, _ = conn.Write(openflow.Message(b, openflow.BarrierRequest, want))
 	}()
 	for {
-		turn := m.turn.Next()
+		changed := m.changed.Next()
 		m.mu.Lock()
-		now, reached, gone, refused := m.mark, m.answered >= want, !m.up || m.mark.session != session, m.refused
+		now, reached, gone, rejected := m.mark, m.replied >= want, !m.up || m.mark.session != session, m.rejected
 		m.mu.Unlock()
 		switch {
 		case gone:
 			_ = conn.Close() // even if only reports were lost: a bundle may be half done
 			return mark{}, errEnded
-		case reached && refused != nil:
-			return now, refused
+		case reached && rejected != nil:
+			return now, rejected
 		case reached:
 			return now, nil
 		}
 		select {
-		case <-turn:
+		case <-changed:
 		case <-ctx.Done():
 			_ = conn.Close()
 			return mark{}, ctx.Err()
@@ -274,7 +274,7 @@ func (m *monitor) discard() {
 	m.mu.Lock()
 	conn := m.conn
 	m.mu.Unlock()
-	_, _ = conn.Write(step(nil, openflow.BundleDiscard)) // a closed connection has no bundles
+	_, _ = conn.Write(bundleControl(nil, openflow.BundleDiscard)) // a closed connection has no bundles
 }
 
 // command prepares a program in this process's namespaces. Cancelling ctx sends SIGTERM, for a

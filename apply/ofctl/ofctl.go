@@ -47,6 +47,12 @@ import (
 
 var _ apply.Target[ovs.State, ovs.Delta] = (*Target)(nil)
 
+// Daemons that Read and Apply wait for.
+const (
+	serverName   = "ovsdb-server of Open vSwitch"
+	vswitchdName = "ovs-vswitchd"
+)
+
 // Config describes where Open vSwitch is and which of its objects are Hairpin's.
 type Config struct {
 	Bridge   string   // the gateway bridge
@@ -72,7 +78,7 @@ type Config struct {
 // Target is Open vSwitch. Its methods are safe for concurrent use.
 type Target struct {
 	cfg     Config
-	owned   vsctl.Config // the part of cfg about the database
+	vsctl   vsctl.Config // the part of cfg about the database
 	log     *slog.Logger
 	db      *ovsdb.Client
 	changed signal.Signal
@@ -82,13 +88,11 @@ type Target struct {
 
 	mu      sync.Mutex // one Read or Apply at a time
 	bridges map[string]*bridge
-	has     contents
+	cached  cachedContent
 
 	integration integration
 
 	daemons []*late.Daemon // the server of the database first
-	waiting sync.Mutex
-	pending int // ports and flows that the last Apply left out
 }
 
 // Open starts to monitor Open vSwitch. It does not wait for it: Read does.
@@ -128,22 +132,24 @@ func Open(cfg Config) (*Target, error) {
 		return nil, fmt.Errorf("open Open vSwitch: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	t := &Target{cfg: cfg, owned: vsctl.Config{Bridge: cfg.Bridge, Settings: cfg.Settings, PortKeys: cfg.PortKeys},
+	t := &Target{cfg: cfg, vsctl: vsctl.Config{Bridge: cfg.Bridge, Settings: cfg.Settings, PortKeys: cfg.PortKeys},
 		log: cfg.Logger, db: db, changed: signal.New(), stop: stop}
 	t.integration.rewrites = retry.Backoff{Min: firstRewrite, Max: lastRewrite}
 	t.watch = func(name string) *bridge {
 		b := &bridge{Target: t, name: name,
-			monitor: newMonitor(cfg, name, t.log.With("bridge", name), t.changed.Notify), key: t.owned.Key(name)}
-		b.life, b.forget = context.WithCancel(ctx)
-		t.tasks.Go(func() { b.monitor.run(b.life) })
+			monitor: newMonitor(cfg, name, t.log.With("bridge", name), t.changed.Notify), key: t.vsctl.Key(name)}
+		life, forget := context.WithCancel(ctx)
+		b.forget = forget
+		t.tasks.Go(func() { b.monitor.run(life) })
 		return b
 	}
 	t.bridges = map[string]*bridge{cfg.Bridge: t.watch(cfg.Bridge)}
 	t.tasks.Go(func() { t.watchRows(ctx) })
-	t.daemons = []*late.Daemon{{Name: server, Ask: db.Echo}, {Name: vswitchd, Ask: func(ctx context.Context) error {
+	version := func(ctx context.Context) error {
 		_, err := t.vswitchd(ctx, "version")
 		return err
-	}}}
+	}
+	t.daemons = []*late.Daemon{{Name: serverName, Ask: db.Echo}, {Name: vswitchdName, Ask: version}}
 	t.tasks.Go(func() { late.Watch(ctx, t.daemons, t.changed.Notify) })
 	t.tasks.Go(func() { retry.Every(ctx, checkInterval, func() { t.checkIntegration(ctx) }) })
 	return t, nil
@@ -173,7 +179,7 @@ func (t *Target) watchRows(ctx context.Context) {
 			return
 		case <-t.db.Changed():
 		}
-		now := t.owned.Read(t.db.View())
+		now := t.vsctl.Read(t.db.View())
 		if !reflect.DeepEqual(now, last) {
 			last = now
 			t.changed.Notify()
@@ -204,8 +210,8 @@ func (t *Target) Read(ctx context.Context) (ovs.State, error) {
 		return ovs.State{}, err
 	}
 	s := ovs.State{Bridge: t.cfg.Bridge, Bridges: r.Bridges, Settings: r.Settings, Ports: r.Ports, Named: r.Named}
-	// Each task waits for another daemon or another bridge.
-	list := t.known(r)
+	// At the same time, because each waits for a reply: of ovs-vswitchd about one bridge, say.
+	list := t.updateBridges(r)
 	found, errs := make([]*content, len(list)), make([]error, len(list)+2)
 	var tasks sync.WaitGroup
 	for i, b := range list {
@@ -218,9 +224,9 @@ func (t *Target) Read(ctx context.Context) (ovs.State, error) {
 		switch {
 		case errs[i] != nil:
 		case found[i] != nil:
-			t.has.replace(b.key, *found[i])
+			t.cached.replace(b.key, *found[i])
 		default:
-			b.number(r.Numbers[b.name])
+			b.renumber(r.Numbers[b.name])
 		}
 		s.Unknown = append(s.Unknown, slices.SortedFunc(maps.Keys(b.cache.unknown),
 			func(x, y ovs.Unknown) int { return cmp.Compare(x.Flow, y.Flow) })...)
@@ -228,7 +234,7 @@ func (t *Target) Read(ctx context.Context) (ovs.State, error) {
 	if err := errors.Join(errs...); err != nil {
 		return ovs.State{}, err
 	}
-	s.Flows, s.Groups = t.has.flows, t.has.groups
+	s.Flows, s.Groups = t.cached.flows, t.cached.groups
 	s.NoFlows = t.readIntegration(ctx)
 	if len(s.TunnelRoutes) > 0 {
 		s.TunnelBridge = t.cfg.TunnelBridge
@@ -242,7 +248,7 @@ func (t *Target) Read(ctx context.Context) (ovs.State, error) {
 func (t *Target) ShareWanted(want ovs.State) {
 	if t.mu.TryLock() {
 		defer t.mu.Unlock()
-		t.has.adopt(want)
+		t.cached.adopt(want)
 	}
 }
 
@@ -267,8 +273,9 @@ func (t *Target) Apply(ctx context.Context, d ovs.Delta) error {
 		return errors.Join(errBridges, err)
 	}
 	noBridge, errRows := t.applyRows(ctx, d)
-	// Ports of new bridges get numbers, and ports that moved others: ovs-vswitchd may still write
-	// the number on the former bridge to a row that vsctl.Config.Ops cleared.
+	// ovs-vswitchd gives numbers to ports of new bridges, and new numbers to ports that moved to
+	// another bridge. Until it has, it may again write the old number to ofport, which
+	// vsctl.Config.Ops cleared.
 	if len(d.Bridges.Add)+len(d.Ports.Change) > 0 {
 		if err := t.carriedOut(ctx); err != nil {
 			return errors.Join(errBridges, errRows, err)
@@ -280,7 +287,6 @@ func (t *Target) Apply(ctx context.Context, d ovs.Delta) error {
 	noPort, errFlows := t.applyFlows(ctx, d, r)
 	errNeighbors := errors.Join(t.applyRoutes(ctx, d.TunnelRoutes),
 		t.applyNeighbors(ctx, cmp.Or(d.TunnelBridge, t.cfg.Bridge), d.TunnelNeighbors))
-	t.setPending(len(noBridge) + len(noPort))
 	if err := errors.Join(errBridges, errRows, errFlows, errNeighbors, t.rewrite(ctx, d.NoFlows)); err != nil {
 		return err
 	}
@@ -290,22 +296,3 @@ func (t *Target) Apply(ctx context.Context, d ovs.Delta) error {
 	}
 	return nil
 }
-
-// Pending returns how many ports and flows the last Apply left out for lack of a bridge or port.
-func (t *Target) Pending() int {
-	t.waiting.Lock()
-	defer t.waiting.Unlock()
-	return t.pending
-}
-
-func (t *Target) setPending(n int) {
-	t.waiting.Lock()
-	defer t.waiting.Unlock()
-	t.pending = n
-}
-
-// Daemons that Read and Apply wait for.
-const (
-	server   = "ovsdb-server of Open vSwitch"
-	vswitchd = "ovs-vswitchd"
-)

@@ -11,26 +11,26 @@ import (
 
 // mapOption maps OVN's Geneve option on the bridge, if flows use it. Open vSwitch keeps options
 // that flows use, and loses them when its process ends.
-func (t *bridge) mapOption(ctx context.Context, flows map[flow.ID]*flow.Flow) error {
+func (b *bridge) mapOption(ctx context.Context, flows map[flow.ID]*flow.Flow) error {
 	if !namesOption(flows) {
 		return nil
 	}
-	life, err := t.Incarnation()
-	if err == nil && life == t.options {
+	instance, err := b.Instance()
+	if err == nil && instance == b.mapped {
 		return nil
 	}
-	if !t.cfg.reachable(ctx, t.name) {
+	if !b.cfg.reachable(ctx, b.name) {
 		return errAbsent
 	}
-	text, err := t.ofctl(ctx, "", "dump-tlv-map", t.remote(t.name))
-	if field := flow.TunnelOption[strings.LastIndex(flow.TunnelOption, ">")+1:]; err == nil &&
-		!strings.Contains(text, field) {
-		_, err = t.ofctl(ctx, "", "add-tlv-map", t.remote(t.name), flow.TunnelOption)
+	field := flow.TunnelOption[strings.LastIndex(flow.TunnelOption, ">")+1:] // of "{class=…,…}->tun_metadata0"
+	text, err := b.ofctl(ctx, "", "dump-tlv-map", b.remote(b.name))
+	if err == nil && !strings.Contains(text, field) {
+		_, err = b.ofctl(ctx, "", "add-tlv-map", b.remote(b.name), flow.TunnelOption)
 	}
 	if err != nil {
-		return fmt.Errorf("Geneve option of %s: %w", t.name, err)
+		return fmt.Errorf("Geneve option of %s: %w", b.name, err)
 	}
-	t.options = life
+	b.mapped = instance
 	return nil
 }
 

@@ -23,7 +23,7 @@ import (
 // on a busy machine.
 func (t *Target) request(ctx context.Context, bridge string, message []byte,
 	reply func(body []byte) (more bool, err error)) error {
-	late.For(ctx, vswitchd)
+	late.For(ctx, vswitchdName)
 	replied := false
 	err := t.cfg.request(ctx, bridge, message, func(body []byte) (bool, error) { replied = true; return reply(body) })
 	if !replied && ctx.Err() == nil && (errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) ||
@@ -115,7 +115,7 @@ const openFlow = "OpenFlow15"
 
 // ofctlOnce runs ovs-ofctl once.
 func (t *Target) ofctlOnce(ctx context.Context, stdin string, args ...string) (string, error) {
-	late.For(ctx, vswitchd)
+	late.For(ctx, vswitchdName)
 	cmd := t.cfg.Command(ctx, slices.Concat([]string{"ovs-ofctl", "-O", openFlow}, args)...)
 	var stderr strings.Builder
 	cmd.Stdin, cmd.Stderr, cmd.WaitDelay = strings.NewReader(stdin), &stderr, grace

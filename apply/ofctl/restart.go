@@ -42,14 +42,14 @@ func (t *Target) Version(ctx context.Context) (string, error) {
 	}
 	f := strings.Fields(text) // ovs-vswitchd (Open vSwitch) 3.5.0
 	if len(f) < 4 {
-		return "", fmt.Errorf("ovs-vswitchd calls its version %q", text)
+		return "", fmt.Errorf("ovs-vswitchd reports the version %q, without a number", text)
 	}
 	return f[3], nil
 }
 
-// Incarnation identifies an instance of ovs-vswitchd: the text of its pid file with the file's
+// Instance identifies an instance of ovs-vswitchd: the text of its pid file with the file's
 // modification time, because a process in a container gets the same pid again.
-func (t *Target) Incarnation() (string, error) {
+func (t *Target) Instance() (string, error) {
 	file := t.cfg.Path(t.pidFile())
 	info, err := os.Stat(file)
 	if err != nil {
@@ -65,7 +65,7 @@ func (t *Target) Incarnation() (string, error) {
 // Ready fails until the running ovs-vswitchd accepts flows for the gateway bridge and all of
 // Hairpin's bridges.
 func (t *Target) Ready(ctx context.Context) error {
-	for bridge := range t.owned.Read(t.db.View()).Numbers {
+	for bridge := range t.vsctl.Read(t.db.View()).Numbers {
 		if err := t.Listening(ctx, bridge); err != nil {
 			return err
 		}
@@ -87,10 +87,10 @@ func (t *Target) Listening(ctx context.Context, bridge string) error {
 		return fmt.Errorf("ovs-vswitchd does not run: %w", err)
 	}
 	if made.ModTime().Before(pid.ModTime()) {
-		return fmt.Errorf("bridge %s is not there yet", bridge)
+		return fmt.Errorf("ovs-vswitchd has not opened bridge %s yet", bridge)
 	}
 	if !t.cfg.reachable(ctx, bridge) {
-		return fmt.Errorf("bridge %s takes no flows", bridge)
+		return fmt.Errorf("bridge %s does not accept OpenFlow connections", bridge)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (t *Target) Listening(ctx context.Context, bridge string) error {
 // Restarted reports whether Release was not called yet for the running ovs-vswitchd: its ports are
 // new to the kernel, its flows are gone, and it may be waiting.
 func (t *Target) Restarted(ctx context.Context) (bool, error) {
-	life, err := t.Incarnation()
+	instance, err := t.Instance()
 	if err != nil {
 		return false, err
 	}
@@ -106,7 +106,7 @@ func (t *Target) Restarted(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return row.ExternalIDs[keyRestored] != life, nil
+	return row.ExternalIDs[keyRestored] != instance, nil
 }
 
 // Release makes an ovs-vswitchd that was started with flow-restore-wait forward packets, once
@@ -116,19 +116,19 @@ func (t *Target) Restarted(ctx context.Context) (bool, error) {
 // The owner of the key must make sure that Release is called after each start of ovs-vswitchd:
 // until then no bridge of the node forwards packets.
 func (t *Target) Release(ctx context.Context, patience time.Duration) error {
-	life, err := t.Incarnation()
+	instance, err := t.Instance()
 	if err != nil {
 		return err
 	}
 	if err := t.StopWaiting(ctx); err != nil {
 		return err
 	}
-	ops := vsctl.KeyOps("Open_vSwitch", "", map[string]string{keyRestored: life}, nil)
+	ops := vsctl.KeyOps("Open_vSwitch", "", map[string]string{keyRestored: instance}, nil)
 	if patience > 0 {
 		ops = slices.Concat(ops, t.keepOps(ctx, patience))
 	}
 	if _, err := t.db.Transact(ctx, ops...); err != nil {
-		return fmt.Errorf("note that Open vSwitch is restored: %w", err)
+		return fmt.Errorf("record the restored ovs-vswitchd: %w", err)
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func (t *Target) AddTemporary(ctx context.Context, bridge string, flows []string
 		fmt.Fprintf(&text, "cookie=%#x,hard_timeout=%d,%s\n", claims.CookieLearned, int(d.Seconds()), f)
 	}
 	if _, err := t.ofctl(ctx, text.String(), "add-flows", t.remote(bridge), "-"); err != nil {
-		return fmt.Errorf("add passing flows to %s: %w", bridge, err)
+		return fmt.Errorf("add temporary flows to %s: %w", bridge, err)
 	}
 	return nil
 }
@@ -165,7 +165,8 @@ func (t *Target) Keeps(patience time.Duration) bool {
 	return row != nil && row.OtherConfig[keyWait] == "true" && row.ExternalIDs[keyPatience] == millis(patience)
 }
 
-// Keep makes them wait. It sets the key for ovn-controller only once br-int has flows: with an
+// Keep makes the next ovs-vswitchd wait for Release, and the next ovn-controller for patience, so
+// that they keep the node's flows. It sets ovn-controller's key only once br-int has flows: with an
 // empty br-int, ovn-controller must not wait.
 func (t *Target) Keep(ctx context.Context, patience time.Duration) error {
 	if _, err := t.db.Transact(ctx, t.keepOps(ctx, patience)...); err != nil {
@@ -199,7 +200,7 @@ func (t *Target) StopWaiting(ctx context.Context) error {
 		return fmt.Errorf("remove flow-restore-wait: %w", err)
 	}
 	if err := t.carriedOut(ctx); err != nil {
-		return fmt.Errorf("wait until ovs-vswitchd stops to wait: %w", err)
+		return fmt.Errorf("wait until ovs-vswitchd stops waiting: %w", err)
 	}
 	return nil
 }

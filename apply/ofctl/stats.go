@@ -15,8 +15,8 @@ import (
 	"hairpin/pipeline"
 )
 
-// Stats are figures of the running ovs-vswitchd and of the datapath of claims.ServiceBridge, or of
-// the integration bridge.
+// Stats are figures of the running ovs-vswitchd, and of the datapath that all bridges of the node
+// share.
 type Stats struct {
 	// Objects are those in memory, by kind: "rules" are OpenFlow flows of all bridges, "udpif keys"
 	// megaflows.
@@ -83,19 +83,19 @@ func (t *Target) DropCounts(ctx context.Context) (map[flow.Key]uint64, error) {
 	return t.counts(ctx, bit|claims.Cookie, bit|claims.CookieMask)
 }
 
-// Missed returns the packets that matched no flow, by table of claims.ServiceBridge, which drops
-// them.
-func (t *Target) Missed(ctx context.Context) (map[uint8]uint64, error) {
+// Unmatched returns the packets that matched no OpenFlow flow, by table of claims.ServiceBridge,
+// which drops them.
+func (t *Target) Unmatched(ctx context.Context) (map[uint8]uint64, error) {
 	b := ovsdb.BridgeNamed(t.db.View(), claims.ServiceBridge)
 	if b == nil {
 		return nil, nil
 	}
 	tables, err := t.tables(ctx, b.Name)
-	missed := map[uint8]uint64{}
+	unmatched := map[uint8]uint64{}
 	for id, table := range tables {
 		if _, ours := pipeline.Lookup(pipeline.Service, id); ours && table.Lookups > table.Matched {
-			missed[id] = table.Lookups - table.Matched
+			unmatched[id] = table.Lookups - table.Matched
 		}
 	}
-	return missed, err
+	return unmatched, err
 }

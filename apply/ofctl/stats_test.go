@@ -36,7 +36,7 @@ func TestStats(t *testing.T) {
 	if err != nil || len(drops) != 1 || drops[k] != 3 {
 		t.Errorf("the flow has dropped %v, %v", drops, err)
 	}
-	missed, err := target.Missed(ctx(t))
+	missed, err := target.Unmatched(ctx(t))
 	if err != nil || missed[pipeline.SvcClassifier] < 1 {
 		t.Errorf("without a flow: %v, %v", missed, err)
 	}

@@ -21,8 +21,8 @@ func (t *Target) Ask(ctx context.Context, method string, params ...string) (stri
 
 // vswitchd sends a command to ovs-vswitchd.
 func (t *Target) vswitchd(ctx context.Context, method string, params ...string) (string, error) {
-	late.For(ctx, vswitchd)
-	return unixctl.Ask(ctx, t.cfg.Path(t.cfg.RunDir), vswitchd, method, params...)
+	late.For(ctx, vswitchdName)
+	return unixctl.Ask(ctx, t.cfg.Path(t.cfg.RunDir), vswitchdName, method, params...)
 }
 
 // Forget deletes the megaflows for packets from a new port and to its addresses. A new port can

@@ -12,18 +12,19 @@ import (
 // kernelDatapath is the type of the datapath in the kernel, as the column datapaths names it.
 const kernelDatapath = "system"
 
-// Limit is a limit in Open vSwitch's database: a row of Flow_Table or CT_Zone, to which a map by
-// number of the parent row (a Bridge or Datapath) refers. It is Hairpin's if the row has
-// claims.KeyLimit with the same value. "ovs-vsctl set-zone-limit" changes the value, but not the
-// key, and so makes it an administrator's.
+// Limit is a limit in Open vSwitch's database. It is a column of a row of Flow_Table or CT_Zone. A
+// Bridge or Datapath, the parent row, refers to that row in a map, whose key is the number of the
+// table or zone. The limit is Hairpin's if the row has claims.KeyLimit with the same value.
+// "ovs-vsctl set-zone-limit" changes the value, but not the key, and so makes it an
+// administrator's.
 type Limit struct {
 	parent, column string     // the table and the column with the map
 	Number         int        // of the table, or of the zone
 	id             ovsdb.UUID // of the row; empty = no row
 	Value          *int       // nil = no limit
 	keys           map[string]string
-	shared         bool // the row has other settings, too
-	row            func(value int, keys map[string]string) ovsdb.Row
+	shared         bool                                              // the row has other settings, too
+	row            func(value int, keys map[string]string) ovsdb.Row // makes a row with these columns
 	valueColumn    string
 }
 
@@ -135,6 +136,7 @@ func limitOps(v ovsdb.View, bridge ovsdb.UUID, have *ovsdb.Bridge, want ovs.Brid
 	row := ovsdb.Datapath{UUID: ovsdb.NamedUUID("datapath"),
 		CTZones: map[int]ovsdb.UUID{claims.ZoneServices: newRow("CT_Zone")}}
 	rows := map[string]ovsdb.UUID{DatapathName(want.Userspace): row.UUID}
+	// zone inserts the row of the zone, and refers to it from the missing row of the datapath.
 	return append(ops, zone[0], ovsdb.Insert(row),
 		ovsdb.Mutate("Open_vSwitch", ovsdb.InsertInto("datapaths", rows)).All())
 }

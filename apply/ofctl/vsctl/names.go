@@ -11,13 +11,14 @@ import (
 	"hairpin/pipeline"
 )
 
-// A table has its name of package pipeline in the column name of its row of Flow_Table, and again
-// in claims.KeyTable. If the two differ, the name is another program's or an administrator's:
-// Hairpin keeps it and writes only the key. A name is no part of a lookup, so ovs-vswitchd changes
-// it without a flow or a megaflow.
+// Package pipeline has the names of tables. Hairpin writes a table's name twice to its row of
+// Flow_Table: in the column name, and in external_ids with claims.KeyTable. If the two differ, the
+// name is another program's or an administrator's: Hairpin keeps it and writes only the key. A name
+// is no part of a lookup, so ovs-vswitchd changes it without a change of flows or megaflows.
 
-// tableNames reports whether all declared tables of a bridge have the key with their name, and no
-// other table has, and whether any has. key is the bridge as in flow.Key.
+// tableNames reports whether the key is as wanted on all tables of a bridge (on each table of the
+// pipeline, with its name, and on no other), and whether it is on some. key is the bridge as in
+// flow.Key.
 func tableNames(v ovsdb.View, b *ovsdb.Bridge, key string) (all, some bool) {
 	all = true
 	for id := range b.FlowTables {

@@ -93,7 +93,7 @@ func (cfg *Config) Read(v ovsdb.View) Content {
 				put(&c.Ports, p.Name, cfg.port(v, b.Name, p, owner))
 			}
 			if ours {
-				number(numbers, v, p)
+				addNumbers(numbers, v, p)
 			}
 		}
 		if ours {
@@ -103,8 +103,8 @@ func (cfg *Config) Read(v ovsdb.View) Content {
 	return c
 }
 
-// number records the numbers of a port: several for a bond.
-func number(numbers map[string]string, v ovsdb.View, p *ovsdb.Port) {
+// addNumbers adds the numbers of a port: several for a bond.
+func addNumbers(numbers map[string]string, v ovsdb.View, p *ovsdb.Port) {
 	for _, id := range p.Interfaces {
 		i := ovsdb.Get[ovsdb.Interface](v, id)
 		if i != nil && i.OFPort != nil && *i.OFPort > 0 && *i.OFPort < maxPort {
