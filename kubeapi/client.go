@@ -60,7 +60,7 @@ func New(config *rest.Config) (*Client, error) {
 		serializer.NewCodecFactory(Scheme)).WithoutConversion()
 	var client Client
 	for _, g := range []struct {
-		of    *rest.Interface
+		api   *rest.Interface
 		group schema.GroupVersion
 	}{
 		{&client.Core, corev1.SchemeGroupVersion},
@@ -68,14 +68,15 @@ func New(config *rest.Config) (*Client, error) {
 		{&client.Networking, networkingv1.SchemeGroupVersion},
 		{&client.Coordination, coordinationv1.SchemeGroupVersion},
 	} {
-		c.GroupVersion, c.APIPath = &g.group, "/apis"
+		of := rest.CopyConfig(c)
+		of.GroupVersion, of.APIPath = &g.group, "/apis"
 		if g.group.Group == "" {
-			c.APIPath = "/api"
+			of.APIPath = "/api"
 		}
-		if g.of == &client.Coordination {
-			c.RateLimiter, c.QPS = nil, -1
+		if g.api == &client.Coordination {
+			of.RateLimiter, of.QPS = nil, -1
 		}
-		if *g.of, err = rest.RESTClientForConfigAndClient(c, http); err != nil {
+		if *g.api, err = rest.RESTClientForConfigAndClient(of, http); err != nil {
 			return nil, err
 		}
 	}

@@ -87,46 +87,46 @@ func (c *Client) Leases(namespace string) Resource[*coordinationv1.Lease, *coord
 	return resource[coordinationv1.Lease, coordinationv1.LeaseList](c.Coordination, "leases", namespace)
 }
 
-// of sets the resource of a request. If the configuration names no encoding, it is protobuf.
-func (r Resource[O, L]) of(q *rest.Request) *rest.Request {
+// request adds the resource to a request. If the configuration names no encoding, it is protobuf.
+func (r Resource[O, L]) request(q *rest.Request) *rest.Request {
 	return q.UseProtobufAsDefault().NamespaceIfScoped(r.namespace, r.namespace != "").Resource(r.name)
 }
 
 // Get reads an object.
 func (r Resource[O, L]) Get(ctx context.Context, name string) (O, error) {
 	o := r.object()
-	return o, r.of(r.api.Get()).Name(name).Do(ctx).Into(o)
+	return o, r.request(r.api.Get()).Name(name).Do(ctx).Into(o)
 }
 
 // List reads the objects that the options select.
 func (r Resource[O, L]) List(ctx context.Context, options metav1.ListOptions) (L, error) {
 	l := r.list()
-	return l, r.of(r.api.Get()).VersionedParams(&options, Parameters).Do(ctx).Into(l)
+	return l, r.request(r.api.Get()).VersionedParams(&options, Parameters).Do(ctx).Into(l)
 }
 
 // Create creates an object and returns the server's version of it.
 func (r Resource[O, L]) Create(ctx context.Context, object O) (O, error) {
 	o := r.object()
-	return o, r.of(r.api.Post()).Body(object).Do(ctx).Into(o)
+	return o, r.request(r.api.Post()).Body(object).Do(ctx).Into(o)
 }
 
 // Update replaces an object and returns the server's version of it.
 func (r Resource[O, L]) Update(ctx context.Context, object O) (O, error) {
 	o := r.object()
-	return o, r.of(r.api.Put()).Name(object.GetName()).Body(object).Do(ctx).Into(o)
+	return o, r.request(r.api.Put()).Name(object.GetName()).Body(object).Do(ctx).Into(o)
 }
 
 // Patch changes an object, or a subresource of it.
 func (r Resource[O, L]) Patch(ctx context.Context, name string, kind types.PatchType, patch []byte,
 	options metav1.PatchOptions, part ...string) (O, error) {
 	o := r.object()
-	return o, r.of(r.api.Patch(kind)).Name(name).SubResource(part...).VersionedParams(&options,
+	return o, r.request(r.api.Patch(kind)).Name(name).SubResource(part...).VersionedParams(&options,
 		Parameters).Body(patch).Do(ctx).Into(o)
 }
 
 // Delete deletes an object.
 func (r Resource[O, L]) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
-	return r.of(r.api.Delete()).Name(name).Body(&options).Do(ctx).Error()
+	return r.request(r.api.Delete()).Name(name).Body(&options).Do(ctx).Error()
 }
 
 // Log returns a request for a container's log.

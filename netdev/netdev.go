@@ -1,5 +1,6 @@
-// Package netdev accesses properties of network devices without a netlink message: values below
-// /proc/sys, features by ethtool, and packets. It acts in the network namespace of its caller.
+// Package netdev accesses network devices in the network namespace of its caller: values below
+// /proc/sys, features by ethtool, and packets. It also repeats listings by netlink that changes
+// interrupted, and converts routes.
 package netdev
 
 import (

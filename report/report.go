@@ -1,4 +1,5 @@
-// Package report defines the report of an agent: the agent writes it, commands read it.
+// Package report defines the report of an agent: the agent writes it, commands read it. It also has
+// what commands share: output formats, text that is safe on a terminal, and the program's version.
 package report
 
 import (
@@ -101,8 +102,8 @@ type Egress struct {
 	Why   string    `json:"why,omitempty"` // no node, a node that does not answer, or another node than in the status
 }
 
-// ControllerSocket is the name of a controller's socket in the run directory. Two controllers on
-// one node with different run directories share nothing, so each can be probed.
+// ControllerSocket is the name of a controller's socket in its run directory, which another
+// controller on the node does not share.
 const ControllerSocket = "controller.sock"
 
 // AsJSON requests a State in JSON instead of text: it follows a path on the agent's socket.

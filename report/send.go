@@ -11,15 +11,15 @@ import (
 	"hairpin/cluster"
 )
 
-// Send has the parameters of a request to the paths of serveSend.
+// Send has the parameters of the requests that `hairpin explain --send` makes to an agent.
 type Send struct {
 	Protocol cluster.Protocol
 	Family   cluster.Family
 	Pod      cluster.Owner // none: the host
 	Netns    string        // of the pod
 	To       netip.AddrPort
-	Port     uint16
-	Id       int
+	Port     uint16 // to watch, or of the connections to list
+	Id       int    // of a watch
 	Timeout  time.Duration
 }
 

@@ -50,9 +50,8 @@ type Harness[S any, D apply.Delta[D]] struct {
 	States *rapid.Generator[S]
 	// Checks is how often a law is checked with random states, unless -rapid.checks is set; 0: 15.
 	Checks int
-	// Foreign adds objects of others to the system, beside and inside Hairpin's (keys in shared
-	// maps). It returns a function that prints their current state. It is called while the system
-	// equals Rich.
+	// Foreign is called while the system equals Rich. It adds objects of others, beside and inside
+	// Hairpin's (keys in shared maps), and returns a function that prints their current state.
 	Foreign func(t testing.TB) func() string
 	// Rich is a wanted state with an object of every kind, for the laws with manual changes.
 	Rich S
@@ -75,7 +74,7 @@ func Laws[S any, D apply.Delta[D]](t *testing.T, h Harness[S, D]) {
 		run  func(*testing.T)
 	}{
 		{"Read after Apply equals want, and a second Apply is empty", l.sequence},
-		{"growing first and shrinking later leads there as well", l.halves},
+		{"Grow and then Shrink of a difference make it equal, too", l.halves},
 		{"a new Target finds everything in order", l.restart},
 		{"what is not ours is untouched", l.foreign},
 		{"what is altered by hand is noticed and repaired", l.drift},
@@ -134,7 +133,7 @@ func (l laws[S, D]) reach(t tb, target apply.Target[S, D], want S) {
 	if err := l.apply(t, target, l.Diff(want, have)); err != nil {
 		t.Fatalf("Apply: %v\nwant\n%s\nhave\n%s", err, l.Print(want), l.Print(have))
 	}
-	l.is(t, target, want)
+	l.requireEqual(t, target, want)
 	l.share(target, want)
 }
 
@@ -145,8 +144,8 @@ func (l laws[S, D]) share(target apply.Target[S, D], want S) {
 	}
 }
 
-// is checks that the system is equal to want.
-func (l laws[S, D]) is(t tb, target apply.Target[S, D], want S) {
+// requireEqual checks that the system is equal to want.
+func (l laws[S, D]) requireEqual(t tb, target apply.Target[S, D], want S) {
 	t.Helper()
 	have := l.read(t, target)
 	if d := l.Diff(want, have); !d.Empty() {
@@ -177,13 +176,13 @@ func (l laws[S, D]) halves(t *testing.T) {
 				t.Fatalf("Apply: %v\n%+v\nwant\n%s", err, half, l.Print(want))
 			}
 		}
-		l.is(t, target, want)
+		l.requireEqual(t, target, want)
 	})
 }
 
 func (l laws[S, D]) restart(t *testing.T) {
 	l.reach(t, l.New(t), l.Rich)
-	l.is(t, l.New(t), l.Rich)
+	l.requireEqual(t, l.New(t), l.Rich)
 }
 
 func (l laws[S, D]) foreign(t *testing.T) {
@@ -194,7 +193,7 @@ func (l laws[S, D]) foreign(t *testing.T) {
 	if before == "" {
 		t.Fatal("Foreign shows nothing")
 	}
-	l.is(t, target, l.Rich)
+	l.requireEqual(t, target, l.Rich)
 	l.random(t, min(l.Checks, 10), func(t *rapid.T) {
 		l.reach(t, target, l.States.Draw(t, "to"))
 		l.reach(t, target, l.Rich)
@@ -226,7 +225,7 @@ func (l laws[S, D]) drift(t *testing.T) {
 				t.Error("ShareWanted hides it")
 			}
 			l.reach(t, target, l.Rich)
-			l.is(t, l.New(t), l.Rich)
+			l.requireEqual(t, l.New(t), l.Rich)
 		})
 	}
 }
@@ -257,10 +256,10 @@ func (l laws[S, D]) refused(t *testing.T) {
 		t.Logf("refused as it must be: %v", err)
 	}
 	if l.Atomic {
-		l.is(t, target, l.Rich)
+		l.requireEqual(t, target, l.Rich)
 	}
 	l.reach(t, target, l.Rich)
-	l.is(t, l.New(t), l.Rich)
+	l.requireEqual(t, l.New(t), l.Rich)
 }
 
 func (l laws[S, D]) gone(t *testing.T) {

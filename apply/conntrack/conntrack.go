@@ -1,8 +1,8 @@
-// Package conntrack deletes stale entries from the kernel's conntrack. These are entries of UDP
-// connections to endpoints that no longer serve: with the kernel datapath in all zones of the
-// gateway bridge and of OVN, with the userspace datapath in the host's own zone. They are also
-// entries that the host, or OVN on the kernel datapath, translated to an egress address which
-// another node has now.
+// Package conntrack deletes stale entries from the kernel's conntrack, in the host's own zone and,
+// with the kernel datapath, in those of the gateway bridge and of OVN:
+//   - of UDP connections to endpoints that no longer serve,
+//   - of connections translated to an egress address that another node has now,
+//   - of UDP connections from the host with the source address of an old path: in its zone only.
 //
 // The package never lists the conntrack of the userspace datapath. If an endpoint stops serving
 // during the Target's life, the package deletes its UDP entries there by their original and
@@ -104,7 +104,7 @@ func deleteWrongSourceOnce(sources map[netip.Prefix]netip.Addr) error {
 			i := slices.IndexFunc(ranges,
 				func(p netip.Prefix) bool {
 					return p.Contains(e.forward.dst.Addr()) ||
-						p.Contains(e.forward.src.Addr())
+						p.Contains(e.forward.src.Addr()) // a reversed entry
 				})
 			if i < 0 || e.zone != 0 || e.forward.protocol != unix.IPPROTO_UDP ||
 				e.reverse.dst.Addr() == sources[ranges[i]] {
@@ -114,12 +114,15 @@ func deleteWrongSourceOnce(sources map[netip.Prefix]netip.Addr) error {
 		})
 }
 
+// deleteUDP deletes UDP entries. It first waits for OVN, unless there are only addresses of Revived
+// and the kernel has no stale entries of these.
 func (t *Target) deleteUDP(ctx context.Context, d conn.Delta) error {
 	if len(d.Dead)+len(d.Revived) == 0 {
 		return nil
 	}
-	inSwitch := d
-	if len(d.Dead) == 0 { // an endpoint that serves again has no flow that could recreate a stale entry
+	inSwitch := d // d.Dead gets the kernel's entries of Revived
+	if len(d.Dead) == 0 {
+		// An endpoint that serves again has no flow that could recreate a stale entry.
 		found, err := t.Read(ctx)
 		if err != nil {
 			return err
@@ -136,8 +139,8 @@ func (t *Target) deleteUDP(ctx context.Context, d conn.Delta) error {
 	defer time.AfterFunc(recheckDelay, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
 		defer cancel()
-		// By address and endpoint: the address may have another endpoint by then. Apply has
-		// reported errors.
+		// Only by address and endpoint: by then, an address of Unserved or Revived may have entries
+		// of a new endpoint. Apply has reported errors.
 		_ = t.deleteInSwitch(ctx, conn.Delta{Dead: inSwitch.Dead})
 		t.changed.Notify()
 	})

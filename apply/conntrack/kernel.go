@@ -193,7 +193,7 @@ func sourceOf(e *entry) (a netip.Addr, ok bool) {
 
 // seenAs returns the source address with which an entry's connection leaves the node. In the host's
 // zone, it is the one to which the host or the gateway router translated. In Open vSwitch's zones,
-// it is the original source.
+// it is the original source: the gateway bridge tracks packets that are already translated.
 func seenAs(e *entry) (netip.Addr, bool) {
 	if e.zone != 0 {
 		return e.forward.src.Addr(), true

@@ -46,12 +46,12 @@ func (t *Target) deleteInSwitch(ctx context.Context, d conn.Delta) error {
 		return nil // the kernel's conntrack has all entries
 	}
 	for _, p := range pairs[:min(len(pairs), maxInSwitch)] {
-		params := []string{datapath, fieldsOf("dst", p.VIP)}
+		params, what := []string{datapath, fieldsOf("dst", p.VIP)}, p.VIP.String()
 		if p.To.IsValid() {
-			params = append(params, fieldsOf("src", p.To))
+			params, what = append(params, fieldsOf("src", p.To)), what+" translated to "+p.To.String()
 		}
 		if _, failed := t.cfg.Switch(ctx, "dpctl/flush-conntrack", params...); failed != nil {
-			err = errors.Join(err, fmt.Errorf("end UDP connections from %s to %s: %w", p.VIP, p.To, failed))
+			err = errors.Join(err, fmt.Errorf("end UDP connections to %s: %w", what, failed))
 		}
 	}
 	return err

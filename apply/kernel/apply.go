@@ -169,12 +169,12 @@ func (a *applying) sysctl(s host.Sysctl) {
 		a.try(errors.New("not a path below /proc/sys"), "%s", command)
 		return
 	}
-	if err := former(a.t.config.Former).keep(s.Path); err != nil {
+	if err := formerFile(a.t.config.Former).keep(s.Path); err != nil {
 		a.try(err, "%s", command)
 		return
 	}
 	err := os.WriteFile(sysctlFile(s.Path), []byte(s.Value), 0)
-	// net/ipv4/conf/LINK/…: the link may appear later.
+	// net/ipv4/conf/LINK/…: index records a missing link, and Apply returns an *apply.Waiting.
 	if part := strings.Split(s.Path, "/"); errors.Is(err, os.ErrNotExist) && len(part) == 5 && part[0] == "net" {
 		if _, exists := a.index(part[3]); !exists {
 			return

@@ -17,7 +17,7 @@ func (t *Target) checksums(link string) (computed bool, err error) {
 	return computed, err
 }
 
-// computeChecksums makes the kernel compute them.
+// computeChecksums makes the kernel compute a link's checksums in software.
 func (t *Target) computeChecksums(link string) error {
 	return inside.Do(t.config.NetNS, func() error {
 		_, err := netdev.Ethtool(link, unix.ETHTOOL_STXCSUM, 0)

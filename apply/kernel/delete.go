@@ -113,6 +113,6 @@ func (a *applying) deleteSysctls(sysctls map[string]host.Sysctl) {
 		return
 	}
 	a.try(inside.Do(a.t.config.NetNS, func() error {
-		return former(a.t.config.Former).restore(delta.Keys(sysctls))
+		return formerFile(a.t.config.Former).restore(delta.Keys(sysctls))
 	}), "sysctls")
 }

@@ -12,16 +12,16 @@ import (
 	"sync"
 )
 
-// formerFile is locked while a file of former values is read and written again: Read and Apply may
-// run at the same time.
-var formerFile sync.Mutex
+// formerLock is held while a formerFile is read and written again: Read and Apply may run at the
+// same time.
+var formerLock sync.Mutex
 
-// former is a file with the values that sysctls had before they were changed, by path. It must be
-// in a folder that a reboot clears, because a reboot resets sysctls, too.
-type former string
+// formerFile is a file with the values that sysctls had before they were changed, by path. It must
+// be in a folder that a reboot clears, because a reboot resets sysctls, too.
+type formerFile string
 
 // load returns the values; none if the file cannot be read.
-func (f former) load() map[string]string {
+func (f formerFile) load() map[string]string {
 	values := map[string]string{}
 	if text, err := os.ReadFile(string(f)); err == nil && json.Unmarshal(text, &values) != nil {
 		return map[string]string{}
@@ -29,7 +29,7 @@ func (f former) load() map[string]string {
 	return values
 }
 
-func (f former) store(values map[string]string) error {
+func (f formerFile) store(values map[string]string) error {
 	text, err := json.Marshal(values)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(string(f)), 0o755)
@@ -47,12 +47,12 @@ func (f former) store(values map[string]string) error {
 }
 
 // keep records the current value of a sysctl, if none is recorded yet.
-func (f former) keep(path string) error {
+func (f formerFile) keep(path string) error {
 	if f == "" {
 		return nil
 	}
-	formerFile.Lock()
-	defer formerFile.Unlock()
+	formerLock.Lock()
+	defer formerLock.Unlock()
 	values := f.load()
 	if _, known := values[path]; known {
 		return nil
@@ -67,9 +67,9 @@ func (f former) keep(path string) error {
 
 // restore restores sysctls to their former values, and deletes these records. It skips sysctls of
 // removed links.
-func (f former) restore(paths []string) error {
-	formerFile.Lock()
-	defer formerFile.Unlock()
+func (f formerFile) restore(paths []string) error {
+	formerLock.Lock()
+	defer formerLock.Unlock()
 	values := f.load()
 	if len(values) == 0 {
 		return nil
@@ -91,12 +91,12 @@ func (f former) restore(paths []string) error {
 
 // forget removes the values of sysctls of removed links: a new link of that name has its own
 // values.
-func (f former) forget(removed []string) error {
+func (f formerFile) forget(removed []string) error {
 	if f == "" || len(removed) == 0 {
 		return nil
 	}
-	formerFile.Lock()
-	defer formerFile.Unlock()
+	formerLock.Lock()
+	defer formerLock.Unlock()
 	values := f.load()
 	before := len(values)
 	for _, path := range removed {
@@ -111,7 +111,7 @@ func (f former) forget(removed []string) error {
 // RestoreSysctls restores all changed sysctls to their former values, in the caller's network
 // namespace. file is that of Config.Former.
 func RestoreSysctls(file string) error {
-	f := former(file)
+	f := formerFile(file)
 	values := f.load()
 	if len(values) == 0 {
 		return nil

@@ -6,6 +6,8 @@
 // of single addresses on other links (claims.AddressProtocol). Sysctls, and the MAC and MTU of
 // links, have no mark: Read returns those that are wanted, and sysctls with a recorded former
 // value.
+//
+// Routes and OwnAddresses, for package hostnet, need no Target.
 package kernel
 
 import (
@@ -117,8 +119,8 @@ func (t *Target) closeSockets() {
 	}
 }
 
-// Changed signals changes of links, addresses, routes, rules, permanent neighbours and wanted
-// sysctls. Those of sysctls it signals within a second, others at once.
+// Changed signals changes: of links, addresses, routes, rules and permanent neighbours at once, of
+// wanted sysctls within a second.
 func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 
 // ours reports whether an address on a link is Hairpin's by Config.

@@ -12,7 +12,7 @@ import (
 
 // Routes says which routes to list.
 type Routes struct {
-	Link  int                       // index: routes through it, including those with several next hops
+	Link  int                       // index: routes through it, including those with several next hops; 0 = all
 	Table int                       // 0 = all
 	Keep  func(*netlink.Route) bool // nil = all
 	Max   int                       // routes per family; 0 = all
@@ -25,7 +25,7 @@ func (q Routes) List() (list []netlink.Route, err error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := netdev.List(func() ([]netlink.Route, error) { return q.family(family) })
 		if err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: there is no such table
-			return nil, fmt.Errorf("routes of link %d: %w", q.Link, err)
+			return nil, fmt.Errorf("list routes (link %d, table %d): %w", q.Link, q.Table, err)
 		}
 		list = append(list, routes...)
 	}

@@ -255,6 +255,7 @@ func parseRule(raw []byte) (foundRule, error) {
 	f.rule.Priority = int(f.priority)
 	if mask != ^uint32(0) {
 		f.rule.Mask = mask
+		// No condition on the mark: in package host by Mark 0, in the kernel by mask 0.
 		plain = plain && (f.rule.Mark == 0) == (mask == 0)
 	}
 	if !plain {

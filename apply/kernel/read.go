@@ -28,7 +28,8 @@ type reading struct {
 	byName map[string]netlink.Link
 }
 
-// Read returns Hairpin's objects, and those other wanted links (if up) and sysctls that exist.
+// Read returns Hairpin's objects, the wanted links that are up, and the sysctls that are wanted or
+// have a former value.
 func (t *Target) Read(ctx context.Context) (host.State, error) {
 	r := &reading{
 		t: t, want: t.config.Wanted(), names: map[int]string{}, byName: map[string]netlink.Link{},
@@ -268,7 +269,7 @@ func (t *Target) listRules() ([]foundRule, error) {
 
 func (r *reading) sysctls() error {
 	return inside.Do(r.t.config.NetNS, func() error {
-		paths := former(r.t.config.Former).load()
+		paths := formerFile(r.t.config.Former).load()
 		for path := range r.want.Sysctls {
 			paths[path] = ""
 		}
@@ -284,7 +285,7 @@ func (r *reading) sysctls() error {
 			}
 			r.state.Sysctls[path] = host.Sysctl{Path: path, Value: strings.Join(strings.Fields(string(b)), " ")}
 		}
-		return former(r.t.config.Former).forget(removed)
+		return formerFile(r.t.config.Former).forget(removed)
 	})
 }
 

@@ -56,7 +56,7 @@ const (
 	keyEnd      = 10 // NFTA_SET_ELEM_KEY_END
 	userComment = 0  // NFTNL_UDATA_SET_ELEM_COMMENT, of libnftnl
 	userFlags   = 1  // NFTNL_UDATA_SET_ELEM_FLAGS
-	openRange   = 1  // nft's flag of a range up to the last address, after which no element can end it
+	openRange   = 1  // nft's flag of a range that includes the last address of all: no address after it can end it
 )
 
 // newBatch encodes a Delta with only elements, which must not be empty.
@@ -127,17 +127,17 @@ func (b *batch) element(g group, e element) {
 		r := cluster.RangeOf(e.Src)
 		first, last = r.First, r.Last
 	}
-	behind, alone := last.Next(), len(g.key) == 1
+	after, single := last.Next(), len(g.key) == 1
 	var user []byte
 	if comment := nft.Comment(e.owner); comment != "" {
 		user = append(append(user, userComment, byte(len(comment)+1)), nl.ZeroTerminated(comment)...)
 	}
-	if g.ranges && alone && !behind.IsValid() {
+	if g.ranges && single && !after.IsValid() {
 		user = binary.NativeEndian.AppendUint32(append(user, userFlags, 4), openRange)
 	}
 	end := b.nest(unix.NFTA_LIST_ELEM)
 	b.value(unix.NFTA_SET_ELEM_KEY, fields(g.key, e.Element, first))
-	if g.ranges && !alone {
+	if g.ranges && !single {
 		b.value(keyEnd, fields(g.key, e.Element, last))
 	}
 	if e.data != nil {
@@ -147,10 +147,10 @@ func (b *batch) element(g group, e element) {
 		b.attribute(unix.NFTA_SET_ELEM_USERDATA, user)
 	}
 	end()
-	if g.ranges && alone && behind.IsValid() {
+	if g.ranges && single && after.IsValid() {
 		end := b.nest(unix.NFTA_LIST_ELEM)
 		b.attribute(unix.NFTA_SET_ELEM_FLAGS, binary.BigEndian.AppendUint32(nil, unix.NFT_SET_ELEM_INTERVAL_END))
-		b.value(unix.NFTA_SET_ELEM_KEY, fields(g.key, e.Element, behind))
+		b.value(unix.NFTA_SET_ELEM_KEY, fields(g.key, e.Element, after))
 		end()
 	}
 }

@@ -34,7 +34,7 @@ func (t *Target) watchDevices() error {
 			if t.devices.relevant(m) {
 				t.notice.Notify()
 			}
-			return false
+			return false // Changed is that of t.notice
 		},
 	})
 	return err

@@ -91,10 +91,11 @@ func (g *generations) begin(ns string) (done func() bool, err error) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.running = false
-		foreign := err != nil || after-before > 1
-		announced := false
+		foreign := err != nil || after-before > 1 // more than Hairpin's one
+		announced := false                        // Hairpin's was
 		for _, id := range g.held {
 			announced = announced || id == after
+			// Either an earlier transaction, or Hairpin's was rejected and this is another one.
 			foreign = foreign || id != after || after == before
 		}
 		if !foreign && !announced && after != before {

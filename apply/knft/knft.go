@@ -43,7 +43,7 @@ const oldest = "1.0.6"
 // Config describes how to run nft.
 type Config struct {
 	NetNS   string       // path of a network namespace such as "/proc/123/ns/net"; empty = the caller's
-	Command []string     // runs nft; if elements are written, in NetNS only; empty = "nft"
+	Command []string     // runs nft, in NetNS, to which elements are written without nft; empty = "nft"
 	Log     *slog.Logger // of every transaction, at debug level; nil = the default
 }
 
@@ -55,15 +55,15 @@ type Target struct {
 
 	probing sync.Mutex
 	probed  bool
-	// byName reports that netdev chains may refer to devices which do not exist (Linux 6.16). An
-	// older kernel rejects such a chain, and removes it with its device.
-	byName bool
+	// allowsMissing reports that netdev chains may refer to devices that do not exist (Linux 6.16).
+	// An older kernel rejects such a chain, and removes it with its device.
+	allowsMissing bool
 	// copies reports that the kernel can duplicate packets to another machine (modules
 	// nft_dup_ipv4, nft_dup_ipv6). Without it, the tables for that are left out, and moves of
 	// egress addresses of other networks interrupt traffic.
 	copies  bool
 	devices *devices
-	links   *notice.Listener // nil when byName
+	links   *notice.Listener // nil if allowsMissing
 
 	ahead atomic.Pointer[readAhead] // for the next Read
 
@@ -117,8 +117,8 @@ func (t *Target) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.byName = refusal == nil
-	t.config.Log.Debug("nft", "chains of missing devices", t.byName)
+	t.allowsMissing = refusal == nil
+	t.config.Log.Debug("nft", "chains of missing devices", t.allowsMissing)
 	t.copies = true
 	for family, to := range map[nft.Family]string{nft.IP: "192.0.2.1", nft.IP6: "2001:db8::1"} {
 		refusal, err := t.Check(ctx,
@@ -133,7 +133,7 @@ func (t *Target) probe(ctx context.Context) error {
 			t.copies = false
 		}
 	}
-	if !t.byName {
+	if !t.allowsMissing {
 		if err := t.watchDevices(); err != nil {
 			return err
 		}
@@ -241,7 +241,7 @@ func (t *Target) Apply(ctx context.Context, d nft.Delta) error {
 		d = withoutCopies(d)
 	}
 	var missing []string
-	if !t.byName {
+	if !t.allowsMissing {
 		var err error
 		if d, missing, err = t.withoutMissing(d); err != nil {
 			return err

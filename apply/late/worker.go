@@ -12,13 +12,13 @@ type Worker struct{ *Task[func()] }
 // NewWorker makes a worker that calls wake when there is something to collect.
 func NewWorker(wake func()) Worker { return Worker{NewTask[func()](wake)} }
 
-// Do runs f, unless a call is in progress. The loop calls then with the error of f: at once if f
-// ends within a moment, and Do then returns true; otherwise in the round after the end of f.
-func (w Worker) Do(ctx context.Context, f func(context.Context) error, then func(error)) bool {
+// Do runs f, unless a call is in progress, and passes its error to done. If f ends within a moment,
+// Do calls done and returns true; otherwise the first Collect after the end of f calls it.
+func (w Worker) Do(ctx context.Context, f func(context.Context) error, done func(error)) bool {
 	const moment, limit = 50 * time.Millisecond, 5 * time.Second
 	r, err := w.Task.Do(ctx, moment, limit, func(ctx context.Context) (func(), error) {
 		err := f(ctx)
-		return func() { then(err) }, nil
+		return func() { done(err) }, nil
 	})
 	if err != nil {
 		return false

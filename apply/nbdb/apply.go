@@ -53,34 +53,34 @@ func (t *Target) Apply(ctx context.Context, d nb.Delta) error {
 	if err := t.refresh(ctx); err != nil {
 		return err
 	}
-	come, rows, leave := order(d)
+	newChassis, rows, oldChassis := order(d)
 	budget := splits
-	err := t.commit(ctx, t.sb, come, &budget)
+	err := t.commit(ctx, t.sb, newChassis, &budget)
 	var rowsErr error
-	for _, part := range t.parts(rows) {
-		t.settle(ctx, part)
-		rowsErr = errors.Join(rowsErr, t.commit(ctx, t.nb, part, &budget))
+	for _, changes := range t.transactions(rows) {
+		t.settle(ctx, changes)
+		rowsErr = errors.Join(rowsErr, t.commit(ctx, t.nb, changes, &budget))
 	}
-	if len(leave) == 0 || rowsErr != nil {
+	if len(oldChassis) == 0 || rowsErr != nil {
 		return errors.Join(err, rowsErr)
 	}
 	if e := t.waitForNorthd(ctx); e != nil {
 		return errors.Join(err, fmt.Errorf("wait for ovn-northd before a chassis is removed: %w", e))
 	}
-	leaveErr := t.commit(ctx, t.sb, leave, &budget)
-	if err != nil && leaveErr == nil {
-		err = t.commit(ctx, t.sb, come, &budget) // a deleted chassis may have had the address of a new one
+	oldErr := t.commit(ctx, t.sb, oldChassis, &budget)
+	if err != nil && oldErr == nil {
+		err = t.commit(ctx, t.sb, newChassis, &budget) // a deleted chassis may have had the address of a new one
 	}
-	return errors.Join(err, leaveErr)
+	return errors.Join(err, oldErr)
 }
 
 // order sorts the changes: new chassis, rows of the Northbound database, chassis to delete. Rows
 // are written after those that they refer to, and deleted before them.
-func order(d nb.Delta) (come, rows, leave []change) {
+func order(d nb.Delta) (newChassis, rows, oldChassis []change) {
 	write := func(m map[nb.Key]nb.Row) {
 		for k, r := range m {
 			if k.Table == nb.TableChassis {
-				come = append(come, change{k, r})
+				newChassis = append(newChassis, change{k, r})
 			} else {
 				rows = append(rows, change{k, r})
 			}
@@ -90,15 +90,15 @@ func order(d nb.Delta) (come, rows, leave []change) {
 	write(d.Change)
 	for k := range d.Delete {
 		if k.Table == nb.TableChassis {
-			leave = append(leave, change{key: k})
+			oldChassis = append(oldChassis, change{key: k})
 		} else {
 			rows = append(rows, change{key: k})
 		}
 	}
-	slices.SortFunc(come, compare)
+	slices.SortFunc(newChassis, compare)
 	slices.SortFunc(rows, compare)
-	slices.SortFunc(leave, compare)
-	return come, rows, leave
+	slices.SortFunc(oldChassis, compare)
+	return newChassis, rows, oldChassis
 }
 
 func compare(a, b change) int {
@@ -164,8 +164,8 @@ func (t *Target) updateModel(changes []change) {
 	}
 }
 
-// parts splits the changes of the Northbound database where settle has to wait between them.
-func (t *Target) parts(rows []change) [][]change {
+// transactions splits changes of the Northbound database where settle has to wait between them.
+func (t *Target) transactions(rows []change) [][]change {
 	i := slices.IndexFunc(rows, func(c change) bool { return c.row == nil })
 	if added, deleted := t.datapaths(rows); !added || !deleted {
 		return [][]change{rows}

@@ -35,8 +35,8 @@ func value[R, V any](name string, load func(*R, V) bool, store func(*R) V,
 // whole edits a column that is written as a whole.
 func whole[V comparable](e *edit, column string, want, have V) { e.column(column, want == have) }
 
-// word is a text column without conversion.
-func word[R any, F ~string](name string, field func(*R) *F) column {
+// plain is a text column without conversion.
+func plain[R any, F ~string](name string, field func(*R) *F) column {
 	return value(name, func(r *R, s string) bool { *field(r) = F(s); return true },
 		func(r *R) string { return string(*field(r)) }, whole)
 }
@@ -46,8 +46,8 @@ func number[R any](name string, field func(*R) *int) column {
 		whole)
 }
 
-// text is a column with the text form of a value.
-func text[R, F any](name string, field func(*R) *F, format func(F) string, parse func(string) (F, error)) column {
+// parsed is a column with the text form of a value.
+func parsed[R, F any](name string, field func(*R) *F, format func(F) string, parse func(string) (F, error)) column {
 	return value(name, func(r *R, s string) bool {
 		v, err := parse(s)
 		*field(r) = v
@@ -55,14 +55,14 @@ func text[R, F any](name string, field func(*R) *F, format func(F) string, parse
 	}, func(r *R) string { return format(*field(r)) }, whole)
 }
 
-// words is a column with a set of texts without conversion.
-func words[R any](name string, field func(*R) *[]string) column {
+// plainSet is a column with a set of texts without conversion.
+func plainSet[R any](name string, field func(*R) *[]string) column {
 	return value(name, func(r *R, list []string) bool { *field(r) = list; return true },
 		func(r *R) []string { return slices.Sorted(slices.Values(*field(r))) }, (*edit).set)
 }
 
-// texts is a column with a set of values in text form.
-func texts[R, F any](name string, field func(*R) *[]F, compare func(a, b F) int, format func(F) string,
+// parsedSet is a column with a set of values in text form.
+func parsedSet[R, F any](name string, field func(*R) *[]F, compare func(a, b F) int, format func(F) string,
 	parse func(string) (F, error)) column {
 	return value(name, func(r *R, list []string) bool {
 		right := true

@@ -31,7 +31,7 @@ func newCompiler(m *model, changes []change) *compiler {
 // compile returns the operations, and the errors of the rows that it leaves out.
 func (c *compiler) compile() ([]ovsdb.Op, []error) {
 	for _, ch := range c.changes {
-		items := c.m.own(ch.key)
+		items := c.m.candidates(ch.key)
 		switch {
 		case ch.row != nil && len(items) == 0:
 			c.made[ch.key] = c.newID(ch.key)
@@ -89,7 +89,7 @@ func (c *compiler) write(ch change) error {
 			}
 		}
 	}
-	items := c.m.own(ch.key)
+	items := c.m.candidates(ch.key)
 	id, fresh := c.made[ch.key]
 	var have ovsdb.Record
 	if !fresh {
@@ -162,7 +162,7 @@ func (c *compiler) find(t nb.Table, name string) (ovsdb.UUID, error) {
 	if id, made := c.made[key]; made {
 		return id, nil
 	}
-	for _, it := range c.m.own(key) {
+	for _, it := range c.m.candidates(key) {
 		if !c.gone[it.id] {
 			return it.id, nil
 		}
@@ -214,7 +214,8 @@ func (c *compiler) setReferences(t *table, id ovsdb.UUID, names []string, have [
 	return nil
 }
 
-// reference returns the column that holds the reference, and its value: other, or id if back.
+// reference returns where the reference from row id to row other is stored, and its value: in a
+// column of id, or with back in a column of other.
 func (c *compiler) reference(t *table, id, other ovsdb.UUID) (*references, ovsdb.UUID) {
 	if t.others.back {
 		return c.links.of(t.others.table.String(), other, t.others.column), id
@@ -224,7 +225,7 @@ func (c *compiler) reference(t *table, id, other ovsdb.UUID) (*references, ovsdb
 
 // deleteAll deletes Hairpin's rows of a key.
 func (c *compiler) deleteAll(key nb.Key) {
-	for _, it := range c.m.own(key) {
+	for _, it := range c.m.candidates(key) {
 		if it.own {
 			c.delete(key, it.id)
 		}

@@ -90,7 +90,7 @@ func (m *model) labels(t *table, ids []ovsdb.UUID) []string {
 		return nil
 	}
 	if last := &m.named; len(last.ids) == len(ids) && &last.ids[0] == &ids[0] {
-		return last.names
+		return last.names // of the same slice, see members
 	}
 	names := make([]string, 0, len(ids))
 	for _, id := range ids {

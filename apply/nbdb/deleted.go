@@ -9,8 +9,8 @@ import (
 )
 
 // deletable returns the Southbound tables of which ovn-northd does not notice that another program
-// deletes rows. It restores rows of the others at once, except MAC_Binding, which ovn-controller
-// fills.
+// deletes rows. OVN itself restores rows of other tables: at once, or by ovn-controller's next ARP
+// request (MAC_Binding).
 func deletable() (tables []ovsdb.Table) {
 	for _, name := range []string{"Logical_Flow", "Multicast_Group", "Address_Set", "Static_MAC_Binding",
 		"Load_Balancer"} {
@@ -23,10 +23,10 @@ const (
 	// northdTime is how long ovn-northd may take to delete rows after a change of the Northbound
 	// database.
 	northdTime = 5 * time.Second
-	// recomputeShare and maxPause limit recomputations if ovn-northd itself may have deleted the
-	// rows: the pause before one is this many times what the last one took. It takes half a second
-	// with 10 000 Services and service-engine = ovn, else some milliseconds.
-	recomputeShare, maxPause = 100, time.Minute
+	// recomputeFactor and maxPause limit recomputations if ovn-northd itself may have deleted the
+	// rows: the pause before one is this many times the duration of the last one. A recomputation
+	// takes half a second with 10 000 Services and service-engine = ovn, else some milliseconds.
+	recomputeFactor, maxPause = 100, time.Minute
 )
 
 // watchDeletions makes ovn-northd compute the Southbound database again after rows were deleted.
@@ -52,8 +52,8 @@ func (t *Target) watchDeletions(ctx context.Context) {
 			t.cfg.Logger.Warn("restore deleted rows of OVN's Southbound database", "error", err)
 			retry.Sleep(ctx, retry.Last)
 		}
-		if t.version(northd)(ctx) == nil { // it answers when it has computed
-			next = time.Now().Add(min(recomputeShare*time.Since(begin), maxPause))
+		if t.version(northd)(ctx) == nil { // ovn-northd answers only after the recomputation
+			next = time.Now().Add(min(recomputeFactor*time.Since(begin), maxPause))
 		}
 		if foreign && ctx.Err() == nil {
 			t.cfg.Logger.Warn("another program deleted rows of OVN's Southbound database: ovn-northd computed them again")

@@ -137,7 +137,7 @@ func (m *model) mark(id ovsdb.UUID, table string) {
 // updateRelations updates parents and groups after a row changed, and marks the rows that depend on
 // it.
 func (m *model) updateRelations(name string, id ovsdb.UUID, oldNB, oldSB ovsdb.View) {
-	if owner := m.schema.owners[name]; owner != "" { // a row of a part
+	if owner := m.schema.partOf[name]; owner != "" { // a row of a part
 		if row, known := m.parents[id]; known {
 			m.mark(row, owner)
 		}
@@ -180,8 +180,8 @@ func (m *model) markAll(t *table) {
 	}
 }
 
-// get is ovsdb.Get, with an empty row instead of a missing one.
-func get[T ovsdb.Row](v ovsdb.View, id ovsdb.UUID) *T {
+// getOrEmpty is ovsdb.Get, with an empty row instead of a missing one.
+func getOrEmpty[T ovsdb.Row](v ovsdb.View, id ovsdb.UUID) *T {
 	if v == (ovsdb.View{}) {
 		return new(T)
 	}
@@ -333,8 +333,9 @@ func (m *model) resolve(key nb.Key) {
 	}
 }
 
-// own returns Hairpin's items of a key, or else one item without an owner, which may be taken over.
-func (m *model) own(key nb.Key) []*item {
+// candidates returns Hairpin's items of a key, or else one item without an owner, which may be
+// taken over.
+func (m *model) candidates(key nb.Key) []*item {
 	var own, others []*item
 	for it := m.byKey[key]; it != nil; it = it.next {
 		if it.own {

@@ -30,7 +30,7 @@ func encap() *part {
 			if len(ids) == 0 {
 				return false
 			}
-			r, e := row.(*nb.Chassis), get[ovsdb.Encap](m.sb, ids[0])
+			r, e := row.(*nb.Chassis), getOrEmpty[ovsdb.Encap](m.sb, ids[0])
 			var err error
 			r.IP, err = netip.ParseAddr(e.IP)
 			return err == nil && len(ids) == 1 && e.Type == "geneve" && e.Options["csum"] == "true" &&
@@ -43,7 +43,7 @@ func encap() *part {
 				c.ops = append(c.ops, ovsdb.Insert(r))
 				return []ovsdb.UUID{r.UUID}
 			}
-			old := get[ovsdb.Encap](c.m.sb, have[0])
+			old := getOrEmpty[ovsdb.Encap](c.m.sb, have[0])
 			var e edit
 			e.column("type", r.Type == old.Type)
 			e.column("ip", r.IP == old.IP)
@@ -64,7 +64,7 @@ func gatewayChassis() *part {
 			if len(ids) == 0 {
 				return true
 			}
-			g := get[ovsdb.GatewayChassis](m.nb, ids[0])
+			g := getOrEmpty[ovsdb.GatewayChassis](m.nb, ids[0])
 			row.(*nb.RouterPort).Chassis = g.ChassisName
 			return len(ids) == 1 && g.Priority == 1 && g.ChassisName != ""
 		},
@@ -75,7 +75,7 @@ func gatewayChassis() *part {
 			}
 			want := ovsdb.GatewayChassis{Name: r.Name + "-" + r.Chassis, ChassisName: r.Chassis, Priority: 1}
 			for _, id := range have {
-				if old := get[ovsdb.GatewayChassis](c.m.nb, id); old.ChassisName == r.Chassis {
+				if old := getOrEmpty[ovsdb.GatewayChassis](c.m.nb, id); old.ChassisName == r.Chassis {
 					var e edit
 					e.column("priority", old.Priority == 1)
 					c.ops = append(c.ops, e.ops(want, id)...)

@@ -14,12 +14,12 @@ const idsColumn = "external_ids"
 type schema struct {
 	tables  []*table          // by nb.Table
 	byName  map[string]*table // by the name in the database
-	owners  map[string]string // of parts: the table of the rows that have them
+	partOf  map[string]string // the table of the rows that have a part, by the part's table
 	indexed []*table          // tables with owners in the owner index
 }
 
 func newSchema() *schema {
-	s := &schema{tables: tables(), byName: map[string]*table{}, owners: map[string]string{}}
+	s := &schema{tables: tables(), byName: map[string]*table{}, partOf: map[string]string{}}
 	slices.SortFunc(s.tables, func(a, b *table) int { return cmp.Compare(a.id, b.id) })
 	for _, t := range s.tables {
 		s.byName[t.name()] = t
@@ -34,7 +34,7 @@ func newSchema() *schema {
 			s.indexed = append(s.indexed, t)
 		}
 		if t.part != nil {
-			s.owners[t.part.table] = t.name()
+			s.partOf[t.part.table] = t.name()
 		}
 	}
 	for _, t := range s.tables {

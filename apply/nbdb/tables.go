@@ -59,23 +59,23 @@ func zone() []*table {
 	return []*table{
 		{id: nb.TableGlobal, row: rowOf[nb.Global](), stays: true,
 			columns: []column{
-				word("name", func(r *nb.Global) *string { return &r.Name }),
+				plain("name", func(r *nb.Global) *string { return &r.Name }),
 				options("options", func(r *nb.Global) *map[string]string { return &r.Options }, "name",
 					"use_ct_inv_match"),
 			}},
-		// No State has these rows any more: Read finds those of the previous release, so that they
-		// are deleted.
-		{id: nb.TableChassis, row: rowOf[nb.Chassis](), southbound: true, part: encap(), foreign: ofNode,
+		// Plans have no such rows any more. Read finds those of the previous release, so that they
+		// are deleted. Only tests write such rows.
+		{id: nb.TableChassis, row: rowOf[nb.Chassis](), southbound: true, part: encap(), foreign: checkRemote,
 			columns: []column{
-				word("name", func(r *nb.Chassis) *string { return &r.Name }),
-				word("hostname", func(r *nb.Chassis) *string { return &r.Hostname }),
+				plain("name", func(r *nb.Chassis) *string { return &r.Name }),
+				plain("hostname", func(r *nb.Chassis) *string { return &r.Hostname }),
 				remote(),
 			}},
 		{id: nb.TableAddressSet, row: rowOf[nb.AddressSet](),
 			columns: []column{
-				word("name", func(r *nb.AddressSet) *string { return &r.Name }),
-				texts("addresses", func(r *nb.AddressSet) *[]netip.Prefix { return &r.Addresses }, netip.Prefix.Compare,
-					address, nb.ParsePrefix),
+				plain("name", func(r *nb.AddressSet) *string { return &r.Name }),
+				parsedSet("addresses", func(r *nb.AddressSet) *[]netip.Prefix { return &r.Addresses },
+					netip.Prefix.Compare, address, nb.ParsePrefix),
 			}},
 	}
 }
@@ -86,17 +86,17 @@ func switches() []*table {
 		{id: nb.TableSwitch, row: rowOf[nb.Switch](),
 			others: named(nb.TableGroup, "load_balancer_group", func(r *nb.Switch) *[]string { return &r.Groups }),
 			columns: []column{
-				word("name", func(r *nb.Switch) *string { return &r.Name }),
+				plain("name", func(r *nb.Switch) *string { return &r.Name }),
 				options("other_config", func(r *nb.Switch) *map[string]string { return &r.OtherConfig },
 					"subnet", "ipv6_prefix", "ct-zone-limit", "interconn-ts", "requested-tnl-key"),
 			}},
 		{id: nb.TableSwitchPort, row: rowOf[nb.SwitchPort](),
 			parent: in(nb.TableSwitch, "ports", func(r *nb.SwitchPort) *string { return &r.Switch }),
 			columns: []column{
-				word("name", func(r *nb.SwitchPort) *string { return &r.Name }),
-				word("type", func(r *nb.SwitchPort) *string { return &r.Type }),
-				words("addresses", func(r *nb.SwitchPort) *[]string { return &r.Addresses }),
-				words("port_security", func(r *nb.SwitchPort) *[]string { return &r.PortSecurity }),
+				plain("name", func(r *nb.SwitchPort) *string { return &r.Name }),
+				plain("type", func(r *nb.SwitchPort) *string { return &r.Type }),
+				plainSet("addresses", func(r *nb.SwitchPort) *[]string { return &r.Addresses }),
+				plainSet("port_security", func(r *nb.SwitchPort) *[]string { return &r.PortSecurity }),
 				never[*bool]("enabled"),
 				options("options", func(r *nb.SwitchPort) *map[string]string { return &r.Options }, "router-port",
 					"nat-addresses",
@@ -107,7 +107,7 @@ func switches() []*table {
 			parent: in(nb.TableSwitch, "qos_rules", func(r *nb.QoS) *string { return &r.Switch }),
 			columns: []column{
 				number("priority", func(r *nb.QoS) *int { return &r.Priority }),
-				word("match", func(r *nb.QoS) *string { return &r.Match }),
+				plain("match", func(r *nb.QoS) *string { return &r.Match }),
 				always("direction", "from-lport"),
 				mark(),
 				never[map[string]int]("bandwidth"),
@@ -116,8 +116,8 @@ func switches() []*table {
 			parent: in(nb.TableSwitch, "acls", func(r *nb.ACL) *string { return &r.Switch }),
 			columns: []column{
 				number("priority", func(r *nb.ACL) *int { return &r.Priority }),
-				word("match", func(r *nb.ACL) *string { return &r.Match }),
-				word("action", func(r *nb.ACL) *nb.Action { return &r.Action }),
+				plain("match", func(r *nb.ACL) *string { return &r.Match }),
+				plain("action", func(r *nb.ACL) *nb.Action { return &r.Action }),
 				always("direction", "from-lport"),
 				afterBalancing(),
 				never[int]("tier"), never[bool]("log"),
@@ -131,7 +131,7 @@ func routers() []*table {
 		{id: nb.TableRouter, row: rowOf[nb.Router](),
 			others: named(nb.TableGroup, "load_balancer_group", func(r *nb.Router) *[]string { return &r.Groups }),
 			columns: []column{
-				word("name", func(r *nb.Router) *string { return &r.Name }),
+				plain("name", func(r *nb.Router) *string { return &r.Name }),
 				never[*bool]("enabled"),
 				options("options", func(r *nb.Router) *map[string]string { return &r.Options }, "chassis",
 					"lb_force_snat_ip", "snat-ct-zone",
@@ -140,28 +140,28 @@ func routers() []*table {
 		{id: nb.TableRouterPort, row: rowOf[nb.RouterPort](), part: gatewayChassis(),
 			parent: in(nb.TableRouter, "ports", func(r *nb.RouterPort) *string { return &r.Router }),
 			columns: []column{
-				word("name", func(r *nb.RouterPort) *string { return &r.Name }),
-				text("mac", func(r *nb.RouterPort) *cluster.MAC { return &r.MAC }, cluster.MAC.String,
+				plain("name", func(r *nb.RouterPort) *string { return &r.Name }),
+				parsed("mac", func(r *nb.RouterPort) *cluster.MAC { return &r.MAC }, cluster.MAC.String,
 					cluster.ParseMAC),
-				texts("networks", func(r *nb.RouterPort) *[]netip.Prefix { return &r.Networks }, netip.Prefix.Compare,
-					netip.Prefix.String, netip.ParsePrefix),
+				parsedSet("networks", func(r *nb.RouterPort) *[]netip.Prefix { return &r.Networks },
+					netip.Prefix.Compare, netip.Prefix.String, netip.ParsePrefix),
 				never[*bool]("enabled"),
 				options("options", func(r *nb.RouterPort) *map[string]string { return &r.Options }, "gateway_mtu",
 					"gateway_mtu_bypass"),
 			}},
 		{id: nb.TableMACBinding, row: rowOf[nb.MACBinding](), indexed: true,
 			columns: []column{
-				word("logical_port", func(r *nb.MACBinding) *string { return &r.Port }),
-				text("ip", func(r *nb.MACBinding) *netip.Addr { return &r.IP }, netip.Addr.String, netip.ParseAddr),
-				text("mac", func(r *nb.MACBinding) *cluster.MAC { return &r.MAC }, cluster.MAC.String,
+				plain("logical_port", func(r *nb.MACBinding) *string { return &r.Port }),
+				parsed("ip", func(r *nb.MACBinding) *netip.Addr { return &r.IP }, netip.Addr.String, netip.ParseAddr),
+				parsed("mac", func(r *nb.MACBinding) *cluster.MAC { return &r.MAC }, cluster.MAC.String,
 					cluster.ParseMAC),
 				always("override_dynamic_mac", true),
 			}},
 		{id: nb.TableRoute, row: rowOf[nb.Route](),
 			parent: in(nb.TableRouter, "static_routes", func(r *nb.Route) *string { return &r.Router }),
 			columns: []column{
-				text("ip_prefix", func(r *nb.Route) *netip.Prefix { return &r.Prefix }, address, nb.ParsePrefix),
-				text("nexthop", func(r *nb.Route) *netip.Addr { return &r.NextHop }, netip.Addr.String,
+				parsed("ip_prefix", func(r *nb.Route) *netip.Prefix { return &r.Prefix }, address, nb.ParsePrefix),
+				parsed("nexthop", func(r *nb.Route) *netip.Addr { return &r.NextHop }, netip.Addr.String,
 					netip.ParseAddr),
 				optional("output_port", func(r *nb.Route) *string { return &r.OutPort }),
 				flag("policy", "src-ip", func(r *nb.Route) *bool { return &r.BySource }),
@@ -171,9 +171,9 @@ func routers() []*table {
 			parent: in(nb.TableRouter, "policies", func(r *nb.Policy) *string { return &r.Router }),
 			columns: []column{
 				number("priority", func(r *nb.Policy) *int { return &r.Priority }),
-				word("match", func(r *nb.Policy) *string { return &r.Match }),
-				word("action", func(r *nb.Policy) *nb.Action { return &r.Action }),
-				texts("nexthops", func(r *nb.Policy) *[]netip.Addr { return &r.NextHops }, netip.Addr.Compare,
+				plain("match", func(r *nb.Policy) *string { return &r.Match }),
+				plain("action", func(r *nb.Policy) *nb.Action { return &r.Action }),
+				parsedSet("nexthops", func(r *nb.Policy) *[]netip.Addr { return &r.NextHops }, netip.Addr.Compare,
 					netip.Addr.String, netip.ParseAddr),
 				options("options", func(r *nb.Policy) *map[string]string { return &r.Options }, "pkt_mark"),
 			}},
@@ -181,12 +181,12 @@ func routers() []*table {
 			parent: in(nb.TableRouter, "nat", func(r *nb.NAT) *string { return &r.Router }),
 			others: one(nb.TableRouterPort, "gateway_port", func(r *nb.NAT) *string { return &r.GatewayPort }),
 			columns: []column{
-				word("type", func(r *nb.NAT) *nb.NATType { return &r.Type }),
-				text("external_ip", func(r *nb.NAT) *netip.Addr { return &r.External }, netip.Addr.String,
+				plain("type", func(r *nb.NAT) *nb.NATType { return &r.Type }),
+				parsed("external_ip", func(r *nb.NAT) *netip.Addr { return &r.External }, netip.Addr.String,
 					netip.ParseAddr),
-				text("logical_ip", func(r *nb.NAT) *netip.Prefix { return &r.Logical }, address, nb.ParsePrefix),
-				word("external_port_range", func(r *nb.NAT) *string { return &r.PortRange }),
-				word("match", func(r *nb.NAT) *string { return &r.Match }),
+				parsed("logical_ip", func(r *nb.NAT) *netip.Prefix { return &r.Logical }, address, nb.ParsePrefix),
+				plain("external_port_range", func(r *nb.NAT) *string { return &r.PortRange }),
+				plain("match", func(r *nb.NAT) *string { return &r.Match }),
 				optional("logical_port", func(r *nb.NAT) *string { return &r.LogicalPort }),
 				externalMAC(),
 				never[*ovsdb.UUID]("allowed_ext_ips"), never[*ovsdb.UUID]("exempted_ext_ips"), never[int]("priority"),
@@ -199,12 +199,12 @@ func balancers() []*table {
 	return []*table{
 		{id: nb.TableGroup, row: rowOf[nb.Group](), indexed: true,
 			columns: []column{
-				word("name", func(r *nb.Group) *string { return &r.Name }),
+				plain("name", func(r *nb.Group) *string { return &r.Name }),
 			}},
 		{id: nb.TableLoadBalancer, row: rowOf[nb.LoadBalancer](),
 			others: members(nb.TableGroup, "load_balancer", func(r *nb.LoadBalancer) *[]string { return &r.Groups }),
 			columns: []column{
-				word("name", func(r *nb.LoadBalancer) *string { return &r.Name }),
+				plain("name", func(r *nb.LoadBalancer) *string { return &r.Name }),
 				protocol(),
 				value("vips", loadVIPs, storeVIPs,
 					func(e *edit, column string, want,
@@ -292,8 +292,8 @@ func remote() column {
 		})
 }
 
-// ofNode rejects a chassis that is not remote.
-func ofNode(t *table, have ovsdb.Record) error {
+// checkRemote rejects a chassis that is not remote.
+func checkRemote(t *table, have ovsdb.Record) error {
 	if (*t.at(have, "other_config").(*map[string]string))[isRemote] != "true" {
 		return errors.New("this is the chassis of this node, or of another ovn-controller on this database")
 	}

@@ -98,8 +98,8 @@ const (
 )
 
 // passReplies leaves replies to the host if the host or its pods began the connection from a
-// Service's port. The port is at portDst; in an ICMP error about such a connection, at portSrc of
-// the contained packet. A SYN without ACK begins a connection and needs no lookup. The kernel's
+// Service's port. at is the offset of that port: portDst of a reply, portSrc of the packet that an
+// ICMP error contains. A SYN without ACK begins a connection and needs no lookup. The kernel's
 // lookup does not support SCTP.
 func (c *code) passReplies(at int16, family int64) {
 	if c.conntrack == nil {
@@ -137,6 +137,7 @@ func (c *code) passReplies(at int16, family int64) {
 		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, onTuple), asm.Mov.Imm(asm.R3, int32(2*size+4)),
 		asm.Mov.Reg(asm.R4, asm.RFP), asm.Add.Imm(asm.R4, onOpts), asm.Mov.Imm(asm.R5, optsSize),
 		c.conntrack.lookup, asm.JEq.Imm(asm.R0, 0, done),
+		// The direction is kept in rL4, because the release overwrites R1 to R5.
 		asm.LoadMem(rL4, asm.RFP, onOpts+optsDir, asm.Byte), asm.Mov.Reg(asm.R1, asm.R0),
 		c.conntrack.release, asm.JEq.Imm(rL4, directionReply, labelPass),
 	)

@@ -103,7 +103,8 @@ func (clsact) attach(index int, p *ebpf.Program, _ *attached) error {
 		return fmt.Errorf("clsact: %w", err)
 	}
 	f := filter(index)
-	f.Fd, f.Name, f.DirectAction = p.FD(), claims.NFTTable, true
+	f.Fd, f.DirectAction = p.FD(), true
+	f.Name = claims.NFTTable // only shown, by tc(8)
 	if err := netlink.FilterReplace(f); err != nil {
 		return fmt.Errorf("filter: %w", err)
 	}

@@ -68,11 +68,19 @@ const (
 	onNeigh  = onFIB - 24   // a struct bpf_redir_neigh
 	onTuple  = onNeigh - 40 // a struct bpf_sock_tuple
 	onOpts   = onTuple - 16 // a struct bpf_ct_opts
-	ethernet = 14           // bytes of a frame's header
-	macs     = 2 * 6        // bytes of its MACs, which come first
-	family4  = 4            // in keys
-	family6  = 6            //
+)
+
+// Sizes in bytes.
+const (
+	ethernet = 14    // a frame's header
+	macs     = 2 * 6 // its MACs, which come first
 	keySize  = onFamily - onKey + 1
+)
+
+// Address families in keys.
+const (
+	family4 = 4
+	family6 = 6
 )
 
 // Registers that calls preserve.
@@ -118,6 +126,7 @@ func request(ct *conntrack) asm.Instructions {
 	)
 	c.find()
 	c.lookup(claims.MapTarget, onIndex, labelPass)
+	// From here, rIP points to the target and rL4 is its link.
 	c.add(
 		asm.LoadMem(rL4, asm.R0, targetLink, asm.Word), asm.JEq.Imm(rL4, 0, labelPass), asm.Mov.Reg(rIP, asm.R0),
 		asm.LoadMem(asm.R2, rIP, targetMTU, asm.Word), asm.Add.Imm(asm.R2, ethernet),
@@ -148,7 +157,7 @@ func reply() asm.Instructions {
 	c.add(
 		asm.Mov.Reg(rContext, asm.R1), asm.LoadMem(asm.R2, rContext, skbPacketType, asm.Word),
 		asm.JNE.Imm(asm.R2, unix.PACKET_HOST, labelPass),
-		asm.Mov.Imm(rIP, macs/2),
+		asm.Mov.Imm(rIP, macs/2), // first, the offset of the source MAC
 	)
 	c.load(rIP, onL4, macs/2)
 	sender := macOf(claims.RedirectMAC)

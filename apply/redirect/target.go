@@ -290,7 +290,7 @@ func (t *Target) Apply(ctx context.Context, d redirect.Delta) error {
 	defer t.mu.Unlock()
 	return inside.Do(t.config.NetNS, func() error {
 		err := t.apply(d)
-		if found, lost := t.find(); lost == nil { // what watch expects from now on
+		if found, findErr := t.find(); findErr == nil { // what watch expects from now on
 			t.known.Store(&found)
 		}
 		return err
