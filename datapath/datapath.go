@@ -23,7 +23,7 @@ type State struct {
 	Host   host.State
 	Conn   conn.State
 
-	Redirect redirect.State // external clients, around the host's IP stack
+	Redirect redirect.State // of packets of external clients, around the host's IP stack
 }
 
 // Part describes one part of a State.
@@ -33,12 +33,12 @@ type Part[S any, D interface{ Empty() bool }] struct {
 	Diff   func(want, have S) D
 
 	maps []statemap.Map[S, D] // its maps, for Merge and Replace
-	// merge and replace are for what maps does not describe; nil: there is nothing else.
+	// merge and replace are for fields of S that maps does not describe; nil: it has none.
 	merge   func(c *statemap.Conflicts, out *S, list []*S)
 	replace func(s, gone, come *S) bool
 
-	heading string // of its text, which uses the syntax of the tools in the heading
-	brief   bool   // without text, the heading is omitted
+	heading string // line before its text; it names the tools with the syntax of the text
+	brief   bool   // omits the heading if there is no text
 	print   func(S) string
 }
 
@@ -69,11 +69,11 @@ type part interface {
 	replaceIn(s, gone, come *State) bool
 	section(State) string
 	system() string
-	adopt(found *State, want State)
+	adoptUnchanged(found *State, want State)
 }
 
-// adopt replaces a found part by the wanted one if apply would not change it.
-func (p Part[S, D]) adopt(found *State, want State) {
+// adoptUnchanged replaces a found part by the wanted one if apply would not change it.
+func (p Part[S, D]) adoptUnchanged(found *State, want State) {
 	if w, f := p.In(&want), p.In(found); p.Diff(*w, *f).Empty() {
 		*f = *w
 	}

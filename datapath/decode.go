@@ -23,7 +23,7 @@ func Decode(text []byte, v any) error {
 		return err
 	}
 	if _, err := d.json.Token(); err != io.EOF {
-		return fmt.Errorf("something stands after the end")
+		return fmt.Errorf("unexpected text after the value")
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (d decoder) kind(v reflect.Value) error {
 		return err
 	})
 	if err == nil && v.IsNil() {
-		err = fmt.Errorf("a %s of no kind", v.Type())
+		err = fmt.Errorf("a %s without a kind", v.Type())
 	}
 	return err
 }
@@ -179,7 +179,7 @@ func (d decoder) between(start, end json.Delim, item func() error) error {
 	if t, err := d.json.Token(); err != nil {
 		return err
 	} else if t != start {
-		return fmt.Errorf("%v stands in place of %v", t, start)
+		return fmt.Errorf("unexpected %v, expected %v", t, start)
 	}
 	for d.json.More() {
 		if err := item(); err != nil {
@@ -188,7 +188,7 @@ func (d decoder) between(start, end json.Delim, item func() error) error {
 	}
 	t, err := d.json.Token()
 	if err == nil && t != end {
-		err = fmt.Errorf("%v stands in place of %v", t, end)
+		err = fmt.Errorf("unexpected %v, expected %v", t, end)
 	}
 	return err
 }

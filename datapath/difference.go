@@ -24,8 +24,9 @@ type Comparison struct {
 
 // Differences returns the selected lines that differ between the wanted and the found State. It
 // ignores a system that the agent would not change, whatever its text: tools can write the same
-// thing in several forms. A found line has an owner only if its system stores it, or if it stands
-// for a wanted flow or group.
+// thing in several forms. With an Owner, it finds an extra line only if the line has that owner:
+// the system stores it, or the line is a flow or group that Adopted gave the owner of the wanted
+// one.
 func (f Filter) Differences(want, found State) (list []Difference) {
 	// The switch itself learns other neighbours.
 	found.Bridge.TunnelNeighbors = maps.Clone(found.Bridge.TunnelNeighbors)
@@ -48,30 +49,32 @@ func (f Filter) Differences(want, found State) (list []Difference) {
 	return list
 }
 
-// Adopted replaces found parts and flows by wanted ones that are equivalent. It ignores what a
-// system cannot store, such as the owner of a flow, and differences in the notation of the tools. A
-// found flow that differs gets the owner of the wanted one.
+// Adopted returns found with parts, flows and groups replaced by equivalent wanted ones. These have
+// what a system does not store, such as the owner of a flow, and the notation of the wanted text. A
+// found flow or group that differs gets the owner of the wanted one.
 func Adopted(want, found State) State {
 	for _, p := range parts {
-		p.adopt(&found, want)
+		p.adoptUnchanged(&found, want)
 	}
-	found.Bridge.Flows = adopted(want.Bridge.Flows, found.Bridge.Flows,
+	found.Bridge.Flows = adoptEntries(want.Bridge.Flows, found.Bridge.Flows,
 		func(w, f *flow.Flow) bool { return w.String() == f.String() },
 		func(w, f flow.Flow) *flow.Flow { f.Owner = w.Owner; return &f })
-	found.Bridge.Groups = adopted(want.Bridge.Groups, found.Bridge.Groups, (*flow.Group).Equal,
+	found.Bridge.Groups = adoptEntries(want.Bridge.Groups, found.Bridge.Groups, (*flow.Group).Equal,
 		func(w, f flow.Group) *flow.Group { f.Owner = w.Owner; return &f })
 	return found
 }
 
-func adopted[K comparable, V any](want, found delta.Map[K, *V], same func(w, f *V) bool,
-	owned func(w, f V) *V) (out delta.Map[K, *V]) {
+// adoptEntries returns found with each value replaced by the wanted one of its key if they are the
+// same. Otherwise withOwner returns the found value with the owner of the wanted one.
+func adoptEntries[K comparable, V any](want, found delta.Map[K, *V], same func(w, f *V) bool,
+	withOwner func(w, f V) *V) (out delta.Map[K, *V]) {
 	for k, f := range found.All() {
 		switch w := want.At(k); {
 		case w == nil:
 		case w == f || same(w, f):
 			f = w
 		default:
-			f = owned(*w, *f)
+			f = withOwner(*w, *f)
 		}
 		out.Put(k, f)
 	}

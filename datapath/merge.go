@@ -51,7 +51,8 @@ func Union(list ...State) State {
 // false if a key of gone is missing or a key of come exists: then the State is not the expected
 // union.
 //
-// What depends on the planned node alone stays: the bridge, and the sets of nft maps and sets.
+// What depends on the planned node alone stays: the gateway bridge, and which nft maps and sets
+// there are.
 func Replace(s, gone, come State) (State, bool) {
 	ok := true
 	for _, p := range parts {
@@ -68,7 +69,7 @@ func (p Part[S, D]) replaceIn(s, gone, come *State) bool {
 	return (p.replace == nil || p.replace(p.In(s), p.In(gone), p.In(come))) && ok
 }
 
-// mergeBridge merges what is no map.
+// mergeBridge merges the fields that are not maps.
 func mergeBridge(c *statemap.Conflicts, out *ovs.State, list []*ovs.State) {
 	for _, s := range list {
 		if s.Bridge != "" && out.Bridge != "" && s.Bridge != out.Bridge {
@@ -80,6 +81,7 @@ func mergeBridge(c *statemap.Conflicts, out *ovs.State, list []*ovs.State) {
 	}
 }
 
+// replaceBridge replaces TunnelBridge: what is replaced may be the only part that sets it.
 func replaceBridge(s, gone, come *ovs.State) bool {
 	if gone.TunnelBridge != come.TunnelBridge {
 		s.TunnelBridge = come.TunnelBridge

@@ -69,33 +69,34 @@ func mergeNFT(c *statemap.Conflicts, out *nft.State, list []*nft.State) {
 
 func mergeTables(c *statemap.Conflicts, tables []*nft.Table) *nft.Table {
 	out := &nft.Table{Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}
-	maps, sets := map[string][]*nft.Map{}, map[string][]*nft.Set{}
+	// By name, of all tables that have them.
+	mapsOf, setsOf := map[string][]*nft.Map{}, map[string][]*nft.Set{}
 	for _, t := range tables {
 		out.Unknown = append(out.Unknown, t.Unknown...)
 		for name, m := range t.Maps {
-			if have := maps[name]; have != nil && (have[0].Family != m.Family || !slices.Equal(have[0].Key, m.Key)) {
+			if have := mapsOf[name]; have != nil && (have[0].Family != m.Family || !slices.Equal(have[0].Key, m.Key)) {
 				c.List = append(c.List, Conflict{Key: "map " + name + " of another type"})
 				continue
 			}
-			maps[name] = append(maps[name], m)
+			mapsOf[name] = append(mapsOf[name], m)
 		}
 		for name, s := range t.Sets {
-			if have := sets[name]; have != nil && !slices.Equal(have[0].Key, s.Key) {
+			if have := setsOf[name]; have != nil && !slices.Equal(have[0].Key, s.Key) {
 				c.List = append(c.List, Conflict{Key: "set " + name + " of another type"})
 				continue
 			}
-			sets[name] = append(sets[name], s)
+			setsOf[name] = append(setsOf[name], s)
 		}
 	}
 	chains.Merge(c, out, tables)
-	for name, list := range maps {
+	for name, list := range mapsOf {
 		if out.Maps[name] = list[0]; len(list) > 1 { // else it is shared
 			m := *list[0]
 			mapElements(name).Merge(c, &m, list)
 			out.Maps[name] = &m
 		}
 	}
-	for name, list := range sets {
+	for name, list := range setsOf {
 		if out.Sets[name] = list[0]; len(list) > 1 {
 			s := *list[0]
 			setElements(name).Merge(c, &s, list)

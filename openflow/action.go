@@ -35,7 +35,7 @@ type number struct {
 	at, size  int
 	add       uint64 // what to add to the number
 	copies    []int  // places of copies, of two bytes each
-	remaining int    // the place of two bytes with 32 minus the number: the size in bits of the rest of a register
+	remaining int    // the place of two bytes with 32 minus the number (a register's bits from the number on); 0: none
 }
 
 // The actions of fixed size.
@@ -72,7 +72,8 @@ func Learn(etherType uint16, source Field) Action {
 	head := slices.Concat(make([]byte, 4), u16(defaultPriority), make([]byte, 8), u16(deleteLearned), make([]byte, 14))
 	etherTypes := slices.Concat(u16(immediate|16), u16(etherType), u32(learnEthType), u16(0))
 	first := niciraHead + len(head) + len(etherTypes) // the match of Reg6
-	a := Action{numbers: []number{{at: 26, size: 1}, {at: 10, size: 2}, {at: 16, size: 8}, {at: 32, size: 4},
+	a := Action{numbers: []number{                    // places as in struct nx_action_learn2
+		{at: 26, size: 1}, {at: 10, size: 2}, {at: 16, size: 8}, {at: 32, size: 4},
 		{at: first + 6, size: 2, copies: []int{first + 12}, remaining: first}}}
 	a.bytes = nicira(nil, nicLearn,
 		slices.Concat(head, etherTypes, part(0, Reg6), part(0, source), part(load, Reg7)))
@@ -248,7 +249,7 @@ func action(b []byte, kind uint16, body []byte) []byte {
 	start := len(b)
 	b = append(append(be.AppendUint16(b, kind), 0, 0), body...)
 	b = padded(b, start)
-	return sized(b, start+2, start)
+	return putSize(b, start+2, start)
 }
 
 func nicira(b []byte, subtype uint16, body []byte) []byte {

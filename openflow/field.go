@@ -88,7 +88,7 @@ type OXM struct {
 }
 
 // Fields yields the fields of a list. Open vSwitch returns two registers as one field of twice
-// their size: Fields yields both, or the one that has a mask.
+// their size: Fields yields those of which the mask is not 0.
 func Fields(list []byte) iter.Seq[OXM] {
 	const pairs, all = 0x8001 << 16, 0xffffffff // OFPXMC_PACKET_REGS
 	return func(yield func(OXM) bool) {
@@ -146,5 +146,5 @@ func AppendMatch(b []byte, fields func([]byte) []byte) []byte {
 	const typeOXM = 1
 	start := len(b)
 	b = fields(append(b, 0, typeOXM, 0, 0))
-	return padded(sized(b, start+2, start), start)
+	return padded(putSize(b, start+2, start), start)
 }

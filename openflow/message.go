@@ -47,7 +47,7 @@ func Message(b []byte, t Type, xid uint32, parts ...[]byte) []byte {
 	for _, p := range parts {
 		b = append(b, p...)
 	}
-	return sized(b, start+2, start)
+	return putSize(b, start+2, start)
 }
 
 // Receive reads a message.
@@ -102,8 +102,8 @@ func padded(b []byte, start int) []byte {
 	return append(b, make([]byte, (8-(len(b)-start)%8)%8)...)
 }
 
-// sized writes the number of bytes from start on into the two bytes at place.
-func sized(b []byte, place, start int) []byte {
+// putSize writes the number of bytes from start on into the two bytes at place.
+func putSize(b []byte, place, start int) []byte {
 	be.PutUint16(b[place:], uint16(len(b)-start))
 	return b
 }

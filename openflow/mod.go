@@ -28,7 +28,7 @@ func (f *Flow) Add() []byte {
 		return b
 	}
 	start := len(b)
-	return sized(append(append(b, 0, applyActions, 0, 0, 0, 0, 0, 0), f.Actions...), start+2, start)
+	return putSize(append(append(b, 0, applyActions, 0, 0, 0, 0, 0, 0), f.Actions...), start+2, start)
 }
 
 // Delete returns the body of a message that deletes the flow with the same table, priority and
@@ -93,7 +93,7 @@ func (g *SelectGroup) appendMethod(b []byte) []byte {
 	for _, f := range g.Hashed {
 		b = f.Append(b, slices.Repeat([]byte{0xff}, f.Width()), nil)
 	}
-	return padded(sized(b, start+2, start), start)
+	return padded(putSize(b, start+2, start), start)
 }
 
 // hashed returns the fields of a property of appendMethod.
@@ -111,13 +111,13 @@ func hashed(property []byte) (list []Field) {
 func AppendBucket(b []byte, id uint32, actions []byte) []byte {
 	start := len(b)
 	b = append(be.AppendUint32(append(b, 0, 0, 0, 0), id), actions...)
-	b = sized(b, start+2, start+8)
-	b = append(b, 0, 0, 0, 8, 0, 1, 0, 0)
-	return sized(b, start, start)
+	b = putSize(b, start+2, start+8)
+	b = append(b, 0, 0, 0, 8, 0, 1, 0, 0) // the property weight (type 0, 8 bytes): 1
+	return putSize(b, start, start)
 }
 
-// Buckets yields the ID and the actions of buckets made with AppendBucket. It yields no actions of
-// another bucket.
+// Buckets yields the ID and the actions of each bucket. The actions are nil if AppendBucket cannot
+// make the bucket, as with another weight.
 func Buckets(list []byte) func(yield func(id uint32, actions []byte) bool) {
 	return func(yield func(uint32, []byte) bool) {
 		const head, properties = 8, 8

@@ -23,8 +23,8 @@ func ForwardGroupMods(b []byte, xid uint32) []byte {
 }
 
 // Updates counts the changes that a multipart reply to FlowMonitor reports. It omits changes made
-// on the same connection and those of flows whose masked cookie is ignored. For another message, ok
-// is false.
+// on the same connection, and those of flows with the cookie ignored in the bits of mask. For
+// another message, ok is false.
 func Updates(body []byte, mask, ignored uint64) (changes int, ok bool) {
 	const short, full = 8, 24
 	const added, modified, abbreviated = 1, 3, 4 // the last is a change made on this connection

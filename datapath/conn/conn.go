@@ -27,16 +27,16 @@ import (
 type State struct {
 	UDP    map[netip.AddrPort]Targets // by the VIP: the address and port that the client sends to
 	Egress map[netip.Addr]Egress      // by the address that the remote side sees; found: also those of the node
-	Ways   map[netip.Prefix]Way       // by the destination range; wanted only
+	Ways   map[netip.Prefix]Way       // out of the host, by the destination range; wanted only
 }
 
-// Way is the path by which UDP connections to a range leave the host.
+// Way is the path by which UDP connections to a range leave the host: its source address.
 type Way struct {
-	Source netip.Addr // the source address that all of them must have
+	Source netip.Addr // all of the connections must have it
 	Owner  cluster.Owner
 }
 
-// Egress is an address with connections in the kernel's conntrack.
+// Egress describes an address that the kernel translates the source of connections to.
 type Egress struct {
 	Elsewhere bool // this node does not translate to it; wanted only
 	Owner     cluster.Owner
@@ -59,7 +59,7 @@ func (p Pair) Compare(q Pair) int { return cmp.Or(p.VIP.Compare(q.VIP), p.To.Com
 type Delta struct {
 	Dead []Pair // sorted
 	// Unserved are the VIPs of Dead that have no endpoint now: all connections to them must be
-	// deleted. Sorted.
+	// deleted, also those with a translation that is not in Dead. Sorted.
 	Unserved []netip.AddrPort
 	// Revived are the VIPs that had no endpoint until now, or were not known, with their wanted
 	// Targets: older connections must be deleted, whatever their endpoint.
@@ -138,28 +138,31 @@ func Diff(want, have State) Delta {
 		if len(h.Live) == 0 && len(w.Live) > 0 {
 			d.revive(vip, w)
 		}
-		gone := len(w.Live) == 0 && len(h.Live) > 0 // no endpoint serves: no intermediate address leads to one
-		// The previously wanted State also has intermediate addresses: they change with a Service's
-		// port or policy.
-		for _, list := range [][]netip.AddrPort{h.Live, h.Steps} {
-			for _, to := range list {
-				if gone || !w.allows(to) {
-					d.Dead = append(d.Dead, Pair{vip, to})
-					if len(w.Live) == 0 {
-						d.Unserved = append(d.Unserved, vip)
-					}
-				} else if _, known := want.UDP[to]; !known && slices.Contains(w.Steps, to) {
-					d.Dead = append(d.Dead, w.staleSteps(vip, to, have.UDP[to].Live)...)
-				}
-			}
-		}
+		d.addDead(vip, w, h, want, have)
 	}
 	d.sort()
 	return d
 }
 
-// staleSteps returns the entries to delete by an intermediate address that new connections do not
-// use: only its targets identify it.
+// addDead adds the translations of one VIP that must be deleted. have has intermediate addresses if
+// it is an earlier wanted State (AddEnded): they change with a Service's port or policy.
+func (d *Delta) addDead(vip netip.AddrPort, w, h Targets, want, have State) {
+	unserved := len(w.Live) == 0
+	gone := unserved && len(h.Live) > 0 // no endpoint serves: no intermediate address leads to one
+	for _, to := range slices.Concat(h.Live, h.Steps) {
+		if gone || !w.allows(to) {
+			d.Dead = append(d.Dead, Pair{vip, to})
+			if unserved {
+				d.Unserved = append(d.Unserved, vip)
+			}
+		} else if _, known := want.UDP[to]; !known && slices.Contains(w.Steps, to) {
+			d.Dead = append(d.Dead, w.staleSteps(vip, to, have.UDP[to].Live)...)
+		}
+	}
+}
+
+// staleSteps returns the translations by an intermediate address to endpoints that no longer serve,
+// for an address that new connections do not use. ends are its translations.
 func (t *Targets) staleSteps(vip, step netip.AddrPort, ends []netip.AddrPort) []Pair {
 	var dead []Pair
 	for _, end := range ends {

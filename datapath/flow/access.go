@@ -16,7 +16,8 @@ func (f *field) decode(x openflow.OXM) oxm.Value {
 	return oxm.Decode(x, address)
 }
 
-// Types for fields that have the same type in a Match.
+// Types that field.at returns pointers to, for fields that are converted in another way than fields
+// of the same Go type.
 type (
 	etherType Protocol
 	ipProto   Protocol
@@ -77,7 +78,7 @@ func (f *field) get(m *Match) (d oxm.Value) {
 	case *cluster.MAC:
 		return oxm.OfMAC(*p)
 	case *bool:
-		if *p {
+		if *p { // the only word of the notation
 			return f.notation.(oxm.Words)[0].Full()
 		}
 	case *netip.Addr:
@@ -91,7 +92,7 @@ func (f *field) get(m *Match) (d oxm.Value) {
 	case *linkAddr:
 		if p.NoLinkAddr || p.LinkAddr != (cluster.MAC{}) {
 			d = oxm.OfMAC(p.LinkAddr)
-			d.Size = len(p.LinkAddr)
+			d.Size = len(p.LinkAddr) // distinguishes MAC 0 from a packet without the option, see Matches
 		}
 	case *dstPort:
 		return oxm.Masked(uint64(p.DstPort), uint64(p.DstMask))
@@ -162,7 +163,7 @@ func (f *field) set(m *Match, d oxm.Value) bool {
 		p.NoLinkAddr = p.LinkAddr == cluster.MAC{}
 	case *oneWord:
 		if exact {
-			d = oxm.Masked(d.Bits.Low, 3) // all bits of ip_frag
+			d = oxm.Masked(d.Bits.Low, 3) // all bits of ip_frag; tcp_flags has no exact word
 		}
 		*p = oneWord(f.notation.Append(nil, d))
 		return *p != ""

@@ -63,7 +63,7 @@ func (f *Flow) checkAction(a Action) error {
 		}
 	case Conjunction:
 		if _, first := f.Actions[0].(Conjunction); first && f.Actions[0] != Action(a) {
-			return nil // the first one's check is that of all
+			return nil // checked with the first one
 		}
 		return f.checkConjunctions()
 	case SetGroup:

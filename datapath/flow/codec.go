@@ -16,9 +16,9 @@ import (
 // numberCodec is the codec of an action that has only numbers as fields. %d and %x in the text are
 // its numbers.
 type numberCodec struct {
-	zero Action
-	text string
-	wire openflow.Action
+	zero     Action
+	text     string
+	encoding openflow.Action
 }
 
 func learnCodec(f cluster.Family, name string, source openflow.Field) codec {
@@ -34,10 +34,9 @@ func (n numberCodec) zeroAction() Action {
 
 // numbers returns the numbers of an action, and false for one of another codec.
 func (n numberCodec) numbers(a Action) (list []uint64, ok bool) {
-	switch a := a.(type) {
-	case Learn:
-		return []uint64{uint64(a.Table), uint64(a.Timeout), a.cookie(), uint64(a.Limit), uint64(a.VariantBits)},
-			a.Family == n.zero.(Learn).Family
+	if l, is := a.(Learn); is {
+		return []uint64{uint64(l.Table), uint64(l.Timeout), l.cookie(), uint64(l.Limit), uint64(l.VariantBits)},
+			l.Family == n.zero.(Learn).Family
 	}
 	v := reflect.ValueOf(a)
 	for i := range v.NumField() {
@@ -49,12 +48,11 @@ func (n numberCodec) numbers(a Action) (list []uint64, ok bool) {
 // action returns the action with these numbers, and false if there is none.
 func (n numberCodec) action(list []uint64) (Action, bool) {
 	v := reflect.New(reflect.TypeOf(n.zero)).Elem()
-	switch l := n.zero.(type) {
-	case Learn:
+	if l, is := n.zero.(Learn); is {
 		l.Table, l.Timeout, l.Client = uint8(list[0]), uint16(list[1]), uint32(list[2]>>32)
 		l.Limit, l.VariantBits = uint32(list[3]), uint8(list[4])
 		v.Set(reflect.ValueOf(l))
-	default:
+	} else {
 		for i, x := range list {
 			v.Field(i).SetUint(x)
 		}
@@ -108,11 +106,11 @@ func (n numberCodec) encode(b []byte, a Action) ([]byte, bool) {
 	if !ok {
 		return b, false
 	}
-	return n.wire.Append(b, list...), true
+	return n.encoding.Append(b, list...), true
 }
 
 func (n numberCodec) decode(b []byte) (Action, []byte, bool) {
-	list, rest, ok := n.wire.Cut(b)
+	list, rest, ok := n.encoding.Cut(b)
 	if !ok {
 		return nil, b, false
 	}
@@ -164,7 +162,8 @@ func (s setCodec) settings(a Action) (list []setting, ok bool) {
 	return list, true
 }
 
-// valuesOf returns the struct with the values that an action writes.
+// valuesOf returns the struct with the values that an action writes: the action, or the Tunnel that
+// SetTunnel embeds.
 func valuesOf(v reflect.Value) reflect.Value {
 	if v.Type() == reflect.TypeFor[SetTunnel]() {
 		return v.Field(0)
@@ -237,7 +236,7 @@ func (s setCodec) decode(b []byte) (Action, []byte, bool) {
 // append appends set_field:value->field.
 func (s setting) append(b []byte) []byte {
 	b = s.notation.Append(append(b, "set_field:"...), s.Value)
-	return append(append(b, "->"...), s.setName()...)
+	return append(append(b, "->"...), s.settingName()...)
 }
 
 // parseSetting parses set_field:value->field at the beginning of a text.
@@ -287,7 +286,8 @@ func (outputCodec) parse(s string) (Action, string, bool) {
 	rest := s[len(word):]
 	name, named := strings.CutPrefix(word, "output:")
 	port, err := unquote(name)
-	if !named || err != nil || port == "" || strings.ContainsAny(name, "[(") && name[0] != '"' {
+	isField := strings.ContainsAny(name, "[(") && name[0] != '"' // another action, such as output:NXM_NX_REG0[]
+	if !named || err != nil || port == "" || isField {
 		return Output{Local}, rest, word == Local
 	}
 	return Output{port}, rest, true

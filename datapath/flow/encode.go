@@ -77,15 +77,16 @@ func Decode(e *openflow.InstalledFlow) (f *Flow, known bool) {
 func (m *Match) decode(oxms []byte) bool {
 	var set Fields
 	var used []fieldForm
-	for oxm := range openflow.Fields(oxms) {
-		list := byOXM[oxm.Field]
-		i := slices.IndexFunc(list, func(x fieldForm) bool { return x.set(m, x.decode(oxm)) })
+	for encoded := range openflow.Fields(oxms) {
+		list := byOXM[encoded.Field]
+		i := slices.IndexFunc(list, func(x fieldForm) bool { return x.set(m, x.decode(encoded)) })
 		if i < 0 || set.has(list[i].index) {
 			return false
 		}
 		set, used = set|1<<list[i].index, append(used, list[i])
 	}
-	for _, x := range used { // several forms of nd_target have one OXM
+	// Of several forms with one OXM (nd_target), one must fit the match that is now complete.
+	for _, x := range used {
 		if !slices.ContainsFunc(byOXM[x.oxm], func(y fieldForm) bool { return y.index == x.index && y.needs.met(m) }) {
 			return false
 		}

@@ -16,7 +16,7 @@ type field struct {
 	at       func(*Match) any // pointer to the field in a Match
 	notation oxm.Notation     // of its value in text; nil: none (in_port has a port name)
 	forms    []form           // by protocol
-	add      int              // of a uint16: what to add to the value in Match for the value in a packet
+	add      int              // of a uint16: the value in a packet minus the value in Match
 	bits     int              // of a uint16 or uint32: the size of the value in Match; 0: that of its type
 }
 
@@ -132,8 +132,8 @@ var fields = []field{
 }
 
 // oneForm returns the form of a field that has only one form and no prerequisite.
-func oneForm(name, alias string, oxm openflow.Field) []form {
-	return []form{{name, alias, oxm, anyPacket}}
+func oneForm(name, alias string, header openflow.Field) []form {
+	return []form{{name, alias, header, anyPacket}}
 }
 
 // fieldForm is a form with its field.
@@ -143,8 +143,8 @@ type fieldForm struct {
 	*form
 }
 
-// setName returns the name in set_field.
-func (x *form) setName() string { return cmp.Or(x.alias, x.name) }
+// settingName returns the name in set_field.
+func (x *form) settingName() string { return cmp.Or(x.alias, x.name) }
 
 // byName maps names and aliases to forms: of several, to the first. byOXM maps headers. They are
 // read-only.
@@ -164,8 +164,8 @@ var byName, byOXM = func() (map[string]fieldForm, map[openflow.Field][]fieldForm
 	return names, headers
 }()
 
-// setFields yields the fields that m matches, as indexes in fields, with their values.
-func (m *Match) setFields(yield func(int, oxm.Value) bool) {
+// usedFields yields the fields that m matches, as indexes in fields, with their values.
+func (m *Match) usedFields(yield func(int, oxm.Value) bool) {
 	for set := m.Fields(); set != 0; set &= set - 1 {
 		if i := set.first(); !yield(i, fields[i].get(m)) {
 			return
@@ -197,7 +197,7 @@ func (f *field) formError(d oxm.Value) error {
 // append appends the fields as ovs-ofctl prints them, the first after sep, the others after a
 // comma.
 func (m *Match) append(b []byte, sep string) []byte {
-	for i, d := range m.setFields {
+	for i, d := range m.usedFields {
 		f := &fields[i]
 		x := f.form(m, d)
 		if x == nil {
@@ -221,7 +221,7 @@ func (m *Match) append(b []byte, sep string) []byte {
 // encode appends the fields as OXMs, those of the protocol first. Ports must be numbers.
 func (m *Match) encode(b []byte) []byte {
 	rest := make([]byte, 0, 128)
-	for i, d := range m.setFields {
+	for i, d := range m.usedFields {
 		switch x := fields[i].form(m, d); {
 		case x == nil:
 		case x.oxm == openflow.EthType, x.oxm == openflow.IPProto:
@@ -268,7 +268,7 @@ func (m *Match) Matches(packet *Match, set Fields) bool {
 // check returns an error for a match that Open vSwitch refuses, or would return in another form.
 func (m *Match) check() error {
 	stored := Match{InPort: m.InPort, Protocol: m.Protocol}
-	for i, d := range m.setFields {
+	for i, d := range m.usedFields {
 		f := &fields[i]
 		if f.form(m, d) == nil {
 			return f.formError(d)

@@ -54,10 +54,8 @@ func (f *Flow) Equal(g *Flow) bool {
 	return f == g || f.Key == g.Key && f.Feature == g.Feature && slices.Equal(f.Actions, g.Actions)
 }
 
-// Special port names of OpenFlow.
-const (
-	Local = "LOCAL" // the bridge's own port: the host
-)
+// Local is OpenFlow's name of the bridge's own port: the host.
+const Local = "LOCAL"
 
 // Protocol is the protocol keyword of an ovs-ofctl match: the prerequisite of other fields.
 type Protocol uint8
@@ -235,7 +233,7 @@ type Learn struct {
 	Table       uint8
 	Family      cluster.Family
 	VariantBits uint8  // number of low bits of the Group that are ignored
-	Client      uint32 // upper half of the cookie: the client of the learning
+	Client      uint32 // upper half of the learned flows' cookie: for what they are learned, such as a Service
 	Timeout     uint16 // seconds
 	Limit       uint32 // maximum number of flows learned for Client
 }

@@ -207,8 +207,8 @@ func TestParseFlowNamesTheWord(t *testing.T) {
 		"ip,hard_timeout=300, send_flow_rem importance=3, actions=NORMAL": "hard_timeout=300",
 		"cookie=0x5,table=1 actions=drop":                                 "cookie=0x5",
 
-		"actions=set_field:0x100000005->tun_id,set_field:1->tun_metadata0,set_field:1.2.3.4->tun_dst":// more than 32 bits
-		"set_field:0x100000005->tun_id",
+		// A key of more than 32 bits.
+		"actions=set_field:0x100000005->tun_id,set_field:1->tun_metadata0,set_field:1.2.3.4->tun_dst": "set_field:0x100000005->tun_id",
 	} {
 		f, err := ParseFlow(line)
 		var w *WordError

@@ -98,7 +98,8 @@ func (p Protocol) hashed() (list []openflow.Field) {
 		return nil
 	}
 	for _, name := range []string{"nw_src", "tp_src"} {
-		list = append(list, byName[name].field.form(&Match{Protocol: p}, oxm.Value{}).oxm)
+		x := byName[name].field.form(&Match{Protocol: p}, oxm.Value{}) // of this protocol
+		list = append(list, x.oxm)
 	}
 	return list
 }
@@ -107,7 +108,7 @@ func (p Protocol) hashed() (list []openflow.Field) {
 func (p Protocol) method() string {
 	var names []string
 	for _, x := range p.hashed() {
-		names = append(names, byOXM[x][0].setName())
+		names = append(names, byOXM[x][0].settingName())
 	}
 	if names == nil {
 		return "dp_hash"
@@ -118,6 +119,7 @@ func (p Protocol) method() string {
 // String returns the group in ovs-ofctl's syntax, without the owner.
 func (g *Group) String() string { return string(g.Append(nil)) }
 
+// Append appends the text that String returns.
 func (g *Group) Append(b []byte) []byte {
 	b = append(strconv.AppendUint(append(b, "group_id="...), uint64(g.ID), 10), afterGroupID...)
 	b = append(b, g.Hashed.method()...)

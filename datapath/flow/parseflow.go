@@ -12,9 +12,9 @@ import (
 	"hairpin/cluster"
 )
 
-// ParseFlow parses one flow in ovs-ofctl's syntax, as Print writes it. Without a priority in the
-// text, it is 32768; without a cookie, the feature is 0. An error is a *WordError with the first
-// word that is not understood.
+// ParseFlow parses one flow in ovs-ofctl's syntax, as String writes it, with or without the owner.
+// Without a priority in the text, it is 32768; without a cookie, the feature is 0. An error is a
+// *WordError with the first word that is not understood.
 func ParseFlow(line string) (*Flow, error) {
 	p := parser{flow: Flow{Key: Key{Priority: defaultPriority}}}
 	rest, owner := cutOwner(strings.TrimSpace(line))
@@ -98,7 +98,8 @@ func (p *parser) field(word, name, value string) error {
 	if err != nil {
 		return wrapWord(word, err)
 	}
-	if !f.set(m, d) || !f.isSet(m) && (d.Size == 0 || d.PrefixLen() > 0) {
+	matchesAll := d.Size > 0 && d.PrefixLen() == 0 // 0.0.0.0/0: the field stays unset
+	if !f.set(m, d) || !f.isSet(m) && !matchesAll {
 		return wordError(word, "is not a value that a flow of ours matches")
 	}
 	p.matchWords = append(p.matchWords, matchWord{f, word, name})

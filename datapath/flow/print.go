@@ -29,6 +29,7 @@ func (f *Flow) unknown() (u UnknownActions, is bool) {
 	return u, is
 }
 
+// Append appends the text that String returns.
 func (f *Flow) Append(b []byte) []byte {
 	b = append(b, "cookie=0x"...)
 	b = strconv.AppendUint(b, f.Cookie(), 16)

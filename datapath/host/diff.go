@@ -10,8 +10,8 @@ import (
 
 // Delta is the difference between the wanted and the found network.
 //
-// Links are never deleted: other parts create and remove them. Deleting a sysctl restores its
-// former value.
+// Links are never deleted: other parts create and remove them. Deleting a sysctl restores the value
+// that apply recorded before it first changed the sysctl.
 type Delta struct {
 	Links     delta.Delta[string, Link]
 	Addresses delta.Delta[AddressKey, Address]
@@ -65,8 +65,8 @@ func (d Delta) Shrink() Delta { return statemap.Shrink(Maps, &d) }
 func (d Delta) String() string {
 	b := &strings.Builder{}
 	b.WriteString(Print(State{
-		Links: made(d.Links), Addresses: made(d.Addresses), Routes: made(d.Routes),
-		Rules: made(d.Rules), Neighbors: made(d.Neighbors), Sysctls: made(d.Sysctls),
+		Links: addedOrChanged(d.Links), Addresses: addedOrChanged(d.Addresses), Routes: addedOrChanged(d.Routes),
+		Rules: addedOrChanged(d.Rules), Neighbors: addedOrChanged(d.Neighbors), Sysctls: addedOrChanged(d.Sysctls),
 	}))
 	for _, k := range delta.Sorted(d.Rules.Delete, Rule.Compare) {
 		line(b, ruleText("del", k), false, cluster.Owner{})
@@ -81,12 +81,13 @@ func (d Delta) String() string {
 		line(b, addressText("del", d.Addresses.Delete[k]), false, cluster.Owner{})
 	}
 	for _, k := range delta.Keys(d.Sysctls.Delete) {
-		line(b, "# as it was: "+sysctlText(d.Sysctls.Delete[k]), false, cluster.Owner{})
+		line(b, "# undo: "+sysctlText(d.Sysctls.Delete[k]), false, cluster.Owner{})
 	}
 	return b.String()
 }
 
-func made[K comparable, V any](d delta.Delta[K, V]) map[K]V {
+// addedOrChanged returns the wanted values that the difference adds or changes.
+func addedOrChanged[K comparable, V any](d delta.Delta[K, V]) map[K]V {
 	return delta.Delta[K, V]{Add: d.Add, Change: d.Change}.ApplyTo(nil)
 }
 

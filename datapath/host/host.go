@@ -55,7 +55,7 @@ const LocalTable = 255
 
 // RouteKey identifies a route.
 type RouteKey struct {
-	Table  int          // 254 = main, or LocalTable
+	Table  int          // mainTable (254), LocalTable or another
 	Prefix netip.Prefix // 0.0.0.0/0 or ::/0 is the default route
 }
 

@@ -114,10 +114,10 @@ func (r *Chassis) print(p *printer) {
 	p.cmd("set", "Chassis", r.Name, "hostname="+value(r.Hostname), "other_config:is-remote=true")
 }
 
-// AddressSet is a set of addresses that policies reference by name ($name). Sorted.
+// AddressSet is a set of addresses that policies reference by name ($name).
 type AddressSet struct {
 	Name      string
-	Addresses []netip.Prefix // full-length prefixes are single addresses
+	Addresses []netip.Prefix // full-length prefixes are single addresses; sorted
 	Owner     cluster.Owner
 }
 
@@ -222,7 +222,7 @@ func (r *QoS) same(x Row) bool {
 	return ok && r.Switch == b.Switch && r.Priority == b.Priority && r.Match == b.Match && r.Mark == b.Mark
 }
 
-// print omits mark 0, which qos-add does not accept.
+// print writes mark 0 by create, because qos-add does not accept it.
 func (r *QoS) print(p *printer) {
 	if r.Mark != 0 {
 		p.cmd("qos-add", r.Switch, "from-lport", fmt.Sprint(r.Priority), r.Match, fmt.Sprintf("mark=%d", r.Mark))

@@ -30,10 +30,10 @@ type TableDelta struct {
 	MapElements map[string]delta.Delta[Element, Target] // of maps in both States; Change: another target or owner
 	SetElements map[string]delta.Delta[Element, cluster.Owner]
 
-	// Want is the wanted table, from which String has the keys of rules, maps and sets; nil for
-	// Delete.
+	// Want is the wanted table; nil for Delete. String takes the keys of rules, maps and sets from
+	// it.
 	Want *Table
-	// Have is the found table, from which String has the keys of elements to delete; nil for Add.
+	// Have is the found table; nil for Add. String takes the keys of elements to delete from it.
 	Have *Table
 }
 
@@ -162,11 +162,6 @@ func implies(other, m Match) bool {
 	proto, is := m.(L4Proto)
 	port, ok := other.(DstPort)
 	return is && ok && port.Protocol == proto.Protocol
-}
-
-// hasAnyField reports whether the set's key has one of these fields.
-func (s *Set) hasAnyField(fields ...KeyField) bool {
-	return slices.ContainsFunc(s.Key, func(k KeyField) bool { return slices.Contains(fields, k) })
 }
 
 // Empty reports whether there is nothing to do.

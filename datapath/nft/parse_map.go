@@ -49,7 +49,7 @@ func (p *parser) mapBody() error {
 		if err := p.expect(":"); err != nil {
 			return nil, err
 		}
-		value := []KeyField{m.value(), KeyPort}
+		value := []KeyField{m.valueField(), KeyPort}
 		if m.AddressOnly() {
 			value = value[:1]
 		}
@@ -80,8 +80,8 @@ func (p *parser) newName() (string, error) {
 	return name, err
 }
 
-// value returns the field with the type of the map's addresses.
-func (m *Map) value() KeyField {
+// valueField returns the field with the type of the map's addresses.
+func (m *Map) valueField() KeyField {
 	if m.Family == cluster.IPv4 {
 		return KeyIPDst
 	}
@@ -160,8 +160,9 @@ func sourceOf(k KeyField) (KeyField, bool) {
 	return "", false
 }
 
-// elements parses what is between the braces of a map or set. parseElement returns a function that
-// sets the owner of the element: a label that is too long for nft follows the comma of its element.
+// elements parses what is between the braces of a map or set. parseType parses its type; ranges
+// reports whether that needs flags interval. parseElement parses an element, and returns a function
+// that sets the owner of it: a label that is too long for nft follows the comma of its element.
 func (p *parser) elements(parseType func() error, ranges func() bool,
 	parseElement func() (func(cluster.Owner), error)) error {
 	if err := p.expect("{"); err != nil {
@@ -310,7 +311,7 @@ func onlyLastByte(a netip.Addr, last byte) netip.Addr {
 func (p *parser) key() ([]KeyField, error) {
 	var key []KeyField
 	for {
-		typed := p.peek().s
+		first := p.peek().s // word of the field
 		k, ok := p.field()
 		if !ok {
 			return nil, p.unexpected("key field")
@@ -318,12 +319,14 @@ func (p *parser) key() ([]KeyField, error) {
 		if slices.Contains(key, k) && k != KeyPort {
 			k, _ = sourceOf(k) // of two addresses with the same type, the second is the source
 		}
-		if typed == "ifname" && len(key) == 1 { // an address before an interface is a source
+		if first == "ifname" && len(key) == 1 { // an address before an interface is a source
 			if source, ok := sourceOf(key[0]); ok {
 				key[0] = source
 			}
 		}
-		if k == "" || slices.Contains(key, k) && (k != KeyPort || typed != "inet_service") {
+		// A second field of type inet_service is a slot: see resolveSlot.
+		twice := slices.Contains(key, k) && (k != KeyPort || first != "inet_service")
+		if k == "" || twice {
 			return nil, fmt.Errorf("line %d: key field %q twice", p.peek().line, k)
 		}
 		key = append(key, k)
@@ -361,8 +364,9 @@ func (p *parser) slot() (KeyField, bool) {
 	for _, t := range p.tokens[p.at : p.at+words] {
 		w = append(w, strings.Trim(t.s, "()"))
 	}
-	proto, named := protocolOf(w[0])
-	if named = named && w[1] == "sport"; named {
+	proto, isProtocol := protocolOf(w[0])
+	named := isProtocol && w[1] == "sport" // "tcp sport": nft prints it for "th sport" after a match on TCP
+	if named {
 		w[0] = "th"
 	}
 	k := KeyField("(" + strings.Join(w, " ") + ")")
@@ -396,6 +400,27 @@ func (p *parser) field() (KeyField, bool) {
 		}
 	}
 	return "", false
+}
+
+// fieldOf returns the key field for an expression such as "th dport", or for a type such as
+// "inet_service". nft prints sets with what they were created with. In rules, it prints "tcp dport"
+// for "th dport" after a match on TCP.
+func fieldOf(words []string) (KeyField, bool) {
+	switch s := strings.Join(words, " "); s {
+	case "ipv4_addr":
+		return KeyIPDst, true
+	case "ipv6_addr":
+		return KeyIP6Dst, true
+	case "inet_proto":
+		return KeyProto, true
+	case "ifname":
+		return KeyOut, true
+	case "inet_service", "tcp dport", "udp dport", "sctp dport":
+		return KeyPort, true
+	default:
+		k := KeyField(s)
+		return k, slices.Contains([]KeyField{KeyIPDst, KeyIP6Dst, KeyProto, KeyPort, KeyIPSrc, KeyIP6Src, KeyOut}, k)
+	}
 }
 
 // protocolOf parses the name or number of a protocol. nft prints numbers if /etc/protocols is

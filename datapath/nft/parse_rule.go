@@ -78,7 +78,8 @@ func splitLabel(label string) (cluster.Owner, string) {
 	return o, rest
 }
 
-// matchOrStatement parses a match or a statement, and returns nil for the other.
+// matchOrStatement parses a match or a statement, and returns nil for the other. It also accepts
+// numbers that nft may print in place of names: 2 for "local" or 0x4 for "related".
 func (p *parser) matchOrStatement() (Match, Statement, error) {
 	start := p.at
 	p.implied = 0
@@ -331,7 +332,8 @@ func (p *parser) ct() (Match, Statement, error) {
 	return nil, nil, p.unexpected("state of ct")
 }
 
-// snat parses the text after "snat", the token at start.
+// snat parses the text after "snat", the token at start: "ip to ADDRESS", or a map, which natMap
+// parses from the family on.
 func (p *parser) snat(start int) (Statement, error) {
 	family, err := p.value("family")
 	if err != nil {

@@ -121,8 +121,8 @@ func (t *Table) RuleText(r *Rule) string {
 	return strings.Join(words, " ")
 }
 
-// ruleLabel joins owner and comment: "Node/node-a: pods to the host". If there is no owner and the
-// comment looks like an owner and a comment, it begins with ": ".
+// ruleLabel joins owner and comment: "Node/node-a: pods to the host". splitLabel reverses it: if
+// there is no owner, and splitLabel would find one in the comment, the label begins with ": ".
 func ruleLabel(r *Rule) string {
 	switch owner := r.Owner.String(); {
 	case owner != "" && r.Comment != "":
@@ -260,9 +260,9 @@ func statementText(t *Table, s Statement) string {
 // reference a map which is already in the kernel ("conflicting protocols specified: ip vs. th").
 func mapType(m *Map) string {
 	if m.AddressOnly() {
-		return fmt.Sprintf("typeof %s : %s", keyText(m.Key), m.value())
+		return fmt.Sprintf("typeof %s : %s", keyText(m.Key), m.valueField())
 	}
-	return fmt.Sprintf("type %s : %s . %s", typeText(m.Key), typeKeyword(m.value()), typeKeyword(KeyPort))
+	return fmt.Sprintf("type %s : %s . %s", typeText(m.Key), typeKeyword(m.valueField()), typeKeyword(KeyPort))
 }
 
 // setType returns the type of a set: see mapType.
@@ -280,6 +280,11 @@ func setType(s *Set) string {
 // HasRanges reports whether the sources of the elements are ranges of addresses.
 func (s *Set) HasRanges() bool {
 	return s.hasAnyField(KeyIPSrc, KeyIP6Src) && !s.hasAnyField(KeyOut)
+}
+
+// hasAnyField reports whether the set's key has one of these fields.
+func (s *Set) hasAnyField(fields ...KeyField) bool {
+	return slices.ContainsFunc(s.Key, func(k KeyField) bool { return slices.Contains(fields, k) })
 }
 
 // AddressOnly reports whether the values of the map have no port.
@@ -382,25 +387,4 @@ func pick(b bool, yes, no string) string {
 		return yes
 	}
 	return no
-}
-
-// fieldOf returns the key field for an expression such as "th dport", or for a type such as
-// "inet_service". nft prints sets with what they were created with. In rules, it prints "tcp dport"
-// for "th dport" after a match on TCP.
-func fieldOf(words []string) (KeyField, bool) {
-	switch s := strings.Join(words, " "); s {
-	case "ipv4_addr":
-		return KeyIPDst, true
-	case "ipv6_addr":
-		return KeyIP6Dst, true
-	case "inet_proto":
-		return KeyProto, true
-	case "ifname":
-		return KeyOut, true
-	case "inet_service", "tcp dport", "udp dport", "sctp dport":
-		return KeyPort, true
-	default:
-		k := KeyField(s)
-		return k, slices.Contains([]KeyField{KeyIPDst, KeyIP6Dst, KeyProto, KeyPort, KeyIPSrc, KeyIP6Src, KeyOut}, k)
-	}
 }

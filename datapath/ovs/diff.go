@@ -78,9 +78,9 @@ func (d Delta) Shrink() Delta {
 func (d Delta) Count() int { return statemap.Count(Maps, &d) + len(d.Unknown) + len(d.NoFlows) }
 
 // Drift returns the number of differences between an earlier State and what was read, without those
-// that the removal of a port causes. The flows of such a port are still there, but were read with
-// its number in place of its name: they are in Flows.Delete with the number, in Flows.Add with the
-// name.
+// that the removal of a port causes. The flows that match such a port are still there, but were
+// read with its number in place of its name: they are in Flows.Delete with the number, in Flows.Add
+// with the name. Flows that output to such a port are in Flows.Change.
 func (d Delta) Drift() int {
 	drift, numbered := d.Count(), 0
 	for id := range d.Flows.Delete {
@@ -91,12 +91,14 @@ func (d Delta) Drift() int {
 	if numbered == 0 {
 		return drift
 	}
-	drift -= 2 * numbered // each is in Delete and in Add
-	removed := map[string]bool{}
+	drift -= 2 * numbered        // each is in Delete and in Add
+	removed := map[string]bool{} // ports
 	for _, f := range d.Flows.Add {
-		removed[f.Match.InPort] = f.Match.InPort != ""
+		if f.Match.InPort != "" {
+			removed[f.Match.InPort] = true
+		}
 	}
-	for _, f := range d.Flows.Change { // flows that output to these ports
+	for _, f := range d.Flows.Change {
 		if f.Uses(removed) {
 			drift--
 		}

@@ -16,10 +16,10 @@ import (
 	"hairpin/pipeline"
 )
 
-// Print writes a State as text that Parse reads back. The bridge, settings, ports and tunnel
-// neighbours are similar to ovs-vsctl and ovs-appctl. The flows follow in ovs-ofctl's syntax,
-// sorted by table, priority (highest first) and match, then the groups. The owner follows as a
-// comment. Equal States give equal text.
+// Print writes a State as text. The bridge, settings, ports and tunnel neighbours are similar to
+// ovs-vsctl and ovs-appctl. The flows follow in ovs-ofctl's syntax, sorted by table, priority
+// (highest first) and match, then the groups. The owner follows as a comment. Equal States give
+// equal text.
 func Print(s State) string {
 	var b []byte
 	if s.Bridge != "" {

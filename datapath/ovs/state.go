@@ -15,13 +15,13 @@ import (
 
 // State is Hairpin's content of Open vSwitch.
 type State struct {
-	Bridge   string            // the gateway bridge: it, its ports and its groups belong to another program
+	Bridge   string            // the gateway bridge: another program manages it, its ports and its groups
 	Bridges  map[string]Bridge // used only by Hairpin, by name
 	Settings map[string]string // keys of Open_vSwitch's external_ids
 	Ports    map[string]Port   // by name
-	// Named lists the bridges whose OpenFlow tables have names in Open vSwitch, those of package
-	// pipeline. The key is the Bridge of flow.Key. The value is false if only some tables have
-	// their names; a desired State has no such value.
+	// Named has the bridges whose OpenFlow tables have the names of package pipeline in Open
+	// vSwitch, by the Bridge of flow.Key. The value is false if only some tables have their names;
+	// a desired State has no such value.
 	Named  map[string]bool
 	Flows  delta.Map[flow.ID, *flow.Flow]
 	Groups delta.Map[flow.GroupKey, *flow.Group]
@@ -41,12 +41,13 @@ type State struct {
 	NoFlows []string
 }
 
-// Bridge is an Open vSwitch bridge that must exist, and drops packets that match none of our flows
-// (fail_mode secure).
+// Bridge is an Open vSwitch bridge that must exist. A wanted one drops packets that match none of
+// our flows (fail_mode secure).
 type Bridge struct {
 	Name      string
 	Userspace bool // datapath_type netdev; all bridges of a node have the same
-	// Standalone is never wanted: the bridge itself forwards packets that match no flow.
+	// Standalone is never wanted: the bridge forwards packets that match no flow as an ordinary
+	// switch (fail_mode standalone).
 	Standalone bool
 	// Learned is the limit of flows in pipeline.SvcSessionAffinity, Connections that of connections
 	// in claims.ZoneServices of the bridge's datapath; 0 = no limit. They are ForeignLimit if

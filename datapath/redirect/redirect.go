@@ -37,13 +37,13 @@ type Path struct {
 // Program is a program at a link's ingress.
 type Program struct {
 	Link string
-	// Name is claims.ProgramRequest or claims.ProgramReply. A found program that is neither, as of
-	// another version, has a description of itself.
+	// Name is claims.ProgramRequest or claims.ProgramReply. Of a found program that is neither,
+	// such as one of another version, it is a description.
 	Name string
-	// MAC is the destination MAC of requests, which go to the link with claims.ProgramReply; zero
-	// for the other program.
+	// MAC is of a claims.ProgramReply only: the destination MAC of requests, which are redirected
+	// to its link.
 	MAC   cluster.MAC
-	MTU   int // of pods, bytes: longer requests are left to the host; 0 for the other program
+	MTU   int // of a claims.ProgramReply only: the pods' MTU, bytes; longer requests are left to the host
 	Owner cluster.Owner
 }
 

@@ -73,7 +73,8 @@ func (c Conflict) Error() string {
 // Conflicts collects conflicts.
 type Conflicts struct{ List []Conflict }
 
-// Values describes the values of a map.
+// Values describes the values of a map. Same is for Merge, Fits for Diff; Replace compares with
+// Same and the owner.
 type Values[K comparable, V any] struct {
 	Same  func(a, b V) bool       // they are equal, whatever their owners are
 	Fits  func(want, have V) bool // apply would not change it; nil: Same
@@ -126,7 +127,8 @@ func (x *Values[K, V]) merge(c *Conflicts, list []map[K]V) map[K]V {
 	return out
 }
 
-// addTo adds the entries of m. If a key has another value, the new value wins or loses, by wins.
+// addTo adds the entries of m to out. If out has another value for a key, the value of m replaces
+// it only if wins is true.
 func (x *Values[K, V]) addTo(c *Conflicts, out, m map[K]V, wins bool) {
 	for k, v := range m {
 		old, taken := out[k]
@@ -145,21 +147,23 @@ func (x *Values[K, V]) addTo(c *Conflicts, out, m map[K]V, wins bool) {
 
 // Plain is an ordinary map.
 type Plain[S, D any, K comparable, V any] struct {
-	In func(*S) *map[K]V           // the map
-	Of func(*D) *delta.Delta[K, V] // its difference; nil: differences are found in another way
+	In      func(*S) *map[K]V           // the map
+	InDelta func(*D) *delta.Delta[K, V] // its difference; nil: differences are found in another way
 	Values[K, V]
 }
 
 // Diff implements Map.
 func (f *Plain[S, D, K, V]) Diff(to *D, want, have *S) {
-	*f.Of(to) = delta.Of(*f.In(want), *f.In(have), f.fits)
+	*f.InDelta(to) = delta.Of(*f.In(want), *f.In(have), f.fits)
 }
 
 // Split implements Map.
-func (f *Plain[S, D, K, V]) Split(d, grow, shrink *D) { *f.Of(grow), *f.Of(shrink) = f.Of(d).Split() }
+func (f *Plain[S, D, K, V]) Split(d, grow, shrink *D) {
+	*f.InDelta(grow), *f.InDelta(shrink) = f.InDelta(d).Split()
+}
 
 // Count implements Map.
-func (f *Plain[S, D, K, V]) Count(d *D) int { return f.Of(d).Count() }
+func (f *Plain[S, D, K, V]) Count(d *D) int { return f.InDelta(d).Count() }
 
 // Merge implements Map.
 func (f *Plain[S, D, K, V]) Merge(c *Conflicts, out *S, list []*S) {
@@ -173,7 +177,7 @@ func (f *Plain[S, D, K, V]) Merge(c *Conflicts, out *S, list []*S) {
 // Replace implements Map. If nothing changes, the map stays the same.
 func (f *Plain[S, D, K, V]) Replace(s, gone, come *S) bool {
 	m := f.In(s)
-	d := delta.Of(*f.In(come), *f.In(gone), f.equal)
+	d := delta.Of(*f.In(come), *f.In(gone), f.equal) // the changes that turn gone into come
 	if d.Empty() {
 		return true
 	}
@@ -184,21 +188,23 @@ func (f *Plain[S, D, K, V]) Replace(s, gone, come *S) bool {
 
 // Shared is a map with copies that share unchanged parts.
 type Shared[S, D any, K comparable, V any] struct {
-	In func(*S) *delta.Map[K, V]
-	Of func(*D) *delta.Delta[K, V] // its difference; nil: differences are found in another way
+	In      func(*S) *delta.Map[K, V]
+	InDelta func(*D) *delta.Delta[K, V] // its difference; nil: differences are found in another way
 	Values[K, V]
 }
 
 // Diff implements Map.
 func (f *Shared[S, D, K, V]) Diff(to *D, want, have *S) {
-	*f.Of(to) = delta.OfMaps(*f.In(want), *f.In(have), f.fits)
+	*f.InDelta(to) = delta.OfMaps(*f.In(want), *f.In(have), f.fits)
 }
 
 // Split implements Map.
-func (f *Shared[S, D, K, V]) Split(d, grow, shrink *D) { *f.Of(grow), *f.Of(shrink) = f.Of(d).Split() }
+func (f *Shared[S, D, K, V]) Split(d, grow, shrink *D) {
+	*f.InDelta(grow), *f.InDelta(shrink) = f.InDelta(d).Split()
+}
 
 // Count implements Map.
-func (f *Shared[S, D, K, V]) Count(d *D) int { return f.Of(d).Count() }
+func (f *Shared[S, D, K, V]) Count(d *D) int { return f.InDelta(d).Count() }
 
 // Merge implements Map. The result shares equal parts.
 func (f *Shared[S, D, K, V]) Merge(c *Conflicts, out *S, list []*S) {
@@ -224,7 +230,7 @@ func (f *Shared[S, D, K, V]) Merge(c *Conflicts, out *S, list []*S) {
 // Replace implements Map.
 func (f *Shared[S, D, K, V]) Replace(s, gone, come *S) bool {
 	m := f.In(s)
-	d := delta.OfMaps(*f.In(come), *f.In(gone), f.equal)
+	d := delta.OfMaps(*f.In(come), *f.In(gone), f.equal) // the changes that turn gone into come
 	if d.Empty() {
 		return true
 	}

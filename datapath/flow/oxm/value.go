@@ -67,13 +67,13 @@ func (d Value) Fits(width int) bool {
 }
 
 // Encode appends the field as an OXM.
-func (d Value) Encode(b []byte, oxm openflow.Field) []byte {
+func (d Value) Encode(b []byte, f openflow.Field) []byte {
 	value, mask := d.Bits.bytes(), d.Mask.bytes()
-	from := 16 - oxm.Width()
+	from := 16 - f.Width()
 	if !slices.ContainsFunc(mask[from:], func(x byte) bool { return x != 0xff }) {
-		return oxm.Append(b, value[from:], nil)
+		return f.Append(b, value[from:], nil)
 	}
-	return oxm.Append(b, value[from:], mask[from:])
+	return f.Append(b, value[from:], mask[from:])
 }
 
 // Decode returns the value of an OXM, which may be an address.

@@ -76,9 +76,10 @@ func (g gen) mac() cluster.MAC { return cluster.MAC{0x0a, 0x58, 5: byte(1 + g.n(
 // subnets.
 func (g gen) addresses(f cluster.Family) {
 	p := netip.MustParsePrefix
-	management, mask, pods, services := p("10.244.1.2/24"), p("169.254.169.2/29"), p("10.244.0.0/16"), p("10.96.0.0/16")
+	management, masquerade, pods, services := p("10.244.1.2/24"), p("169.254.169.2/29"), p("10.244.0.0/16"),
+		p("10.96.0.0/16")
 	if f == cluster.IPv6 {
-		management, mask, pods, services = p("fd00:10:244:1::2/64"), p("fd69::2/125"), p("fd00:10:244::/48"),
+		management, masquerade, pods, services = p("fd00:10:244:1::2/64"), p("fd69::2/125"), p("fd00:10:244::/48"),
 			p("fd00:10:96::/112")
 	}
 	// The kernel removes a link's neighbours with its last address: there are none without one.
@@ -90,10 +91,10 @@ func (g gen) addresses(f cluster.Family) {
 		}
 	}
 	if g.bool("masquerade") {
-		g.address(Shared, mask, g.bool("deprecated"))
+		g.address(Shared, masquerade, g.bool("deprecated"))
 		for range g.n("services", 3) {
-			g.route(Shared, mask, services)
-			g.neighbor(Shared, mask)
+			g.route(Shared, masquerade, services)
+			g.neighbor(Shared, masquerade)
 		}
 		// Egress addresses, on a link and in a range that are not ours. IPv6 removes them with the
 		// link's last other one.
@@ -145,9 +146,9 @@ func (g gen) route(link string, subnet, to netip.Prefix) {
 	g.s.Routes[r.RouteKey] = r
 }
 
-// rule draws a rule. Rules of one priority have the same conditions with other values, as in plan.
-// If a condition is missing in a request, the kernel treats the rule as the same as one that has
-// it.
+// rule draws a rule. Rules of one priority have the same conditions with other values, as in plan:
+// the kernel does not add a rule without a condition beside one that has it, as it ignores missing
+// conditions when it looks for an equal rule.
 func (g gen) rule(f cluster.Family) {
 	r := host.Rule{Family: f, Priority: 5990 + g.n("priority", 19), Table: []int{254, 1000}[g.n("table", 1)]}
 	if r.Priority%2 == 0 {

@@ -27,7 +27,7 @@ func States() *rapid.Generator[nft.State] {
 		}
 		for _, f := range []nft.Family{nft.IP, nft.IP6} {
 			if rapid.Bool().Draw(t, string(f)) {
-				s[f] = copying(t, f)
+				s[f] = tableWithDup(t, f)
 			}
 		}
 		return s
@@ -68,8 +68,8 @@ func some[V any](t *rapid.T, from delta.Map[nft.Element, V]) (out delta.Map[nft.
 	return out
 }
 
-// copying draws a table of a family that supports dup.
-func copying(t *rapid.T, f nft.Family) *nft.Table {
+// tableWithDup draws a table of a family that supports dup.
+func tableWithDup(t *rapid.T, f nft.Family) *nft.Table {
 	fam := cluster.IPv4
 	if f == nft.IP6 {
 		fam = cluster.IPv6
@@ -249,7 +249,7 @@ func rule(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Rule {
 	}
 	// One family per rule: nft refuses a rule that can never match.
 	fam := family(t)
-	r.Matches = slicesOf(r.Matches, table, fam)
+	r.Matches = together(r.Matches, table, fam)
 	r.Do = statement(t, table, c, fam)
 	if len(r.Matches) == 0 && r.Do == nil {
 		r.Do = nft.Accept{}
@@ -257,8 +257,8 @@ func rule(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Rule {
 	return r
 }
 
-// slicesOf returns the matches that can hold together, for a family.
-func slicesOf(in []nft.Match, table *nft.Table, f cluster.Family) []nft.Match {
+// together returns the matches that can hold together, for a family.
+func together(in []nft.Match, table *nft.Table, f cluster.Family) []nft.Match {
 	var out []nft.Match
 	l4 := false
 	for _, m := range in {
