@@ -180,7 +180,7 @@ func textOf(e *explain.Explanation, fault *explain.Fault, o ExplainOptions) (str
 	}
 	switch o.Output {
 	case "json", "yaml":
-		text, err := e.JSON(fault)
+		text, err := e.JSON()
 		if err != nil {
 			return "", err
 		}

@@ -439,7 +439,7 @@ func (u *ui) steps(w http.ResponseWriter, q *http.Request) {
 	if a == nil {
 		return
 	}
-	text, err := a.Explanation.JSON(a.Fault)
+	text, err := a.Explanation.JSON()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

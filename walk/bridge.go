@@ -119,8 +119,8 @@ func (r *run) afterOutput(n *node, b *openflow.Bridge, out openflow.Output) (loc
 	return n.behindPort(b, out.Port)
 }
 
-// addNeighbors adds, to the switch that one of our bridges connects to, the addresses that the
-// bridge asks pods for: OVN itself has no port with them.
+// addNeighbors adds, to the switch that one of our bridges connects to, the addresses for which the
+// bridge sends ARP requests and neighbor solicitations to pods: OVN itself has no port with them.
 func (n *node) addNeighbors() {
 	for _, b := range n.ownBridges {
 		if p := n.portToOVN(b); p != nil {
@@ -149,8 +149,8 @@ func (n *node) behindPort(b *openflow.Bridge, out string) (location, error) {
 // patchPort returns the name that ovn-controller gives to the patch port of a localnet port.
 func patchPort(localnet string) string { return "patch-" + localnet + "-to-br-int" }
 
-// plainBridgeOf returns the bridge without our flows that a patch port is on, or nil.
-func (n *node) plainBridgeOf(patch string) *plainBridge {
+// plainBridgeOfPatch returns the bridge without our flows that a patch port is on, or nil.
+func (n *node) plainBridgeOfPatch(patch string) *plainBridge {
 	for _, p := range n.plainBridges {
 		if p.patch == patch {
 			return p
@@ -162,14 +162,14 @@ func (n *node) plainBridgeOf(patch string) *plainBridge {
 // plainReceives takes a packet through a bridge without our flows, between OVN and the host's links
 // on it.
 func (r *run) plainReceives(n *node, in string) (location, error) {
-	b, to := n.plainBridgeOf(in), location{}
+	b, to := n.plainBridgeOfPatch(in), location{}
 	if b != nil {
 		for name, p := range n.state.Bridge.Ports {
 			if p.Bridge == b.name && p.MAC == r.EthDst {
 				to = location{hostReceives, n, name}
 			}
 		}
-	} else if b = n.plainBridgeWith(in); b != nil {
+	} else if b = n.plainBridgeOfLink(in); b != nil {
 		to = location{switchReceives, n, b.localnet}
 	}
 	if to == (location{}) {
@@ -199,7 +199,7 @@ func (r *run) afterHost(n *node, link string, err error) (location, error) {
 		return location{bridgeReceives, n, flow.Local}, nil
 	case n.bridgeOf(link) != n.bridge:
 		return location{bridgeReceives, n, link}, nil
-	case n.plainBridgeWith(link) != nil:
+	case n.plainBridgeOfLink(link) != nil:
 		return location{plainReceives, n, link}, nil
 	case isOVN:
 		return location{switchReceives, n, port}, nil
@@ -221,7 +221,7 @@ func (r *run) switchOutput(n *node, name string) (location, error) {
 	if network, ok := p.Localnet(); ok {
 		patch := patchPort(name)
 		switch {
-		case n.plainBridgeOf(patch) != nil:
+		case n.plainBridgeOfPatch(patch) != nil:
 			return location{plainReceives, n, patch}, nil
 		case n.patch[patch] == "":
 			return r.drop(packet.Other,

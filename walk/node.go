@@ -85,8 +85,8 @@ func (n *node) hostLink(name string) *cluster.HostLink {
 	return nil
 }
 
-// linkWith returns the host's link to another network that has an address, its own or an egress
-// address; empty if none has it.
+// linkWith returns the host's link to another network to which an address belongs; empty if there
+// is none. The address may be the link's own or an egress address.
 func (n *node) linkWith(a netip.Addr) string {
 	for k := range n.state.Host.Addresses {
 		if k.Prefix.Addr() == a && n.hostLink(k.Link) != nil {
@@ -134,7 +134,7 @@ func (n *node) Resolve(a netip.Addr) (cluster.MAC, bool) { return n.w.resolve(a)
 // Neighbor resolves a neighbour on a link, as ARP or neighbour discovery would.
 func (n *node) Neighbor(link string, a netip.Addr) (cluster.MAC, bool) {
 	port, ok := n.logicalPort(link)
-	if b := n.plainBridgeWith(link); !ok && b != nil {
+	if b := n.plainBridgeOfLink(link); !ok && b != nil {
 		port, ok = b.localnet, true
 	}
 	if !ok {
@@ -185,8 +185,8 @@ func (n *node) mappedBridge(network string) (string, bool) {
 	return "", false
 }
 
-// plainBridgeWith returns the bridge of the OVN network that a link of the host is a port of, or
+// plainBridgeOfLink returns the bridge of the OVN network that a link of the host is a port of, or
 // nil.
-func (n *node) plainBridgeWith(link string) *plainBridge {
+func (n *node) plainBridgeOfLink(link string) *plainBridge {
 	return n.plainBridges[n.state.Bridge.Ports[link].Bridge]
 }

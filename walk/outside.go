@@ -30,7 +30,7 @@ func ExternalMAC(n *cluster.Node) cluster.MAC {
 func (r *run) outsideReceives(from *node) (location, error) {
 	to, link, err := r.w.byMAC(r.EthDst)
 	if to == nil && err == nil && r.w.isRouter(r.EthDst) {
-		r.EthDst = cluster.MAC{} // a router forwards by IP address
+		r.EthDst = cluster.MAC{} // a router forwards by IP address, as any machine with an unknown MAC
 	}
 	switch {
 	case r.EthDst == (cluster.MAC{}):

@@ -80,8 +80,7 @@ func (r *run) podReceives(n *node, pod *cluster.Pod) (location, error) {
 			pod.Owner.Name, pod.MAC))
 	case !slices.Contains(pod.IPs, r.Dst) && !slices.Contains(pod.Extra, r.Dst):
 		return r.drop(packet.Other, fmt.Sprintf("the packet is for %s, which pod %s/%s does not have", r.Dst,
-			pod.Owner.Namespace,
-			pod.Owner.Name))
+			pod.Owner.Namespace, pod.Owner.Name))
 	}
 	return r.deliver(Point{n.name, pod.Owner},
 		fmt.Sprintf("delivered to pod %s/%s port %d", pod.Owner.Namespace, pod.Owner.Name, r.DstPort))

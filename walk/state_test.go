@@ -71,7 +71,7 @@ func TestEtherSource(t *testing.T) {
 		{"02:42:ac:12:00:05", inHost(2), tcp("172.18.0.3:8081"), true, ""},
 		{"02:42:ac:12:00:04", Point{}, outside, true, ""},
 		{"02:42:ac:12:00:64", Point{}, outside, false,
-			"ether saddr 02:42:ac:12:00:64: whose that is, and who sent the packet, is not known"},
+			"ether saddr 02:42:ac:12:00:64: neither the owner of the MAC nor the sender of the packet is known"},
 	} {
 		w := byHand(3)
 		dropsIn(w, -150, nft.EtherSrc{MAC: mac("%s", c.mac)})

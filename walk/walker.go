@@ -124,22 +124,23 @@ type rejection struct {
 // place is a kind of location.
 type place uint8
 
+// The places. After the semicolon: the port or the node of the location.
 const (
-	hostSends      place = iota + 1 // a process of the host sends
-	hostReceives                    // a frame arrives by a link; port: the link
-	bridgeReceives                  // port: of the gateway bridge
-	// port: the patch port of a bridge without our flows, or a link of the host on it
-	plainReceives
-	switchReceives  // port: of a logical switch
-	tunnelReceives  // a packet arrives by a tunnel; port: of one of our bridges
-	switchOutput    // out of a port of a logical switch, all pipelines done
-	routerReceives  // port: of a logical router
-	routerRejects   // egress pipeline of a logical router from lr_out_snat on; port: the egress port
-	outsideReceives // the external network; node: the sender, nil: an external machine
-	podSends        // port: the pod's logical port
+	hostSends       place = iota + 1 // a process of the host sends; no port
+	hostReceives                     // a frame arrives at the host; the link
+	bridgeReceives                   // the gateway bridge or one of our bridges; its port
+	plainReceives                    // a plainBridge; its patch port, or a link of the host on it
+	switchReceives                   // a logical switch; its port
+	tunnelReceives                   // a packet arrives by a tunnel; the port of one of our bridges
+	switchOutput                     // all pipelines of a logical switch are done; the egress port
+	routerReceives                   // a logical router; its port
+	routerRejects                    // the egress pipeline of a logical router from lr_out_snat on; the egress port
+	outsideReceives                  // the external network; the sending node, nil: an external machine
+	podSends                         // a pod; its logical port
 )
 
-// inOVS reports whether a packet at p is still in the datapath that it came through.
+// inOVS reports whether p is in Open vSwitch and is reached without leaving its datapath. A packet
+// at tunnelReceives is in Open vSwitch, too, but has entered it again.
 func (p place) inOVS() bool {
 	switch p {
 	case bridgeReceives, plainReceives, switchReceives, switchOutput, routerReceives, routerRejects:
@@ -225,15 +226,15 @@ func (r *run) enter(at location) {
 	if at.node != nil {
 		r.Node, r.Userspace = at.node.name, at.node.userspace()
 	}
-	ovn := at.place.inOVN()
-	if !r.visiting || !ovn || !r.visits[len(r.visits)-1].OVN {
+	inOVN := at.place.inOVN()
+	if !r.visiting || !inOVN || !r.visits[len(r.visits)-1].OVN { // all of OVN's places are one visit
 		r.leave()
-		if ovn || at.place == bridgeReceives || at.place == plainReceives || at.place == tunnelReceives {
-			r.visits = append(r.visits, Visit{Node: r.Node, OVN: ovn, Port: at.port, In: r.Packet})
+		if inOVN || at.place == bridgeReceives || at.place == plainReceives || at.place == tunnelReceives {
+			r.visits = append(r.visits, Visit{Node: r.Node, OVN: inOVN, Port: at.port, In: r.Packet})
 			r.visiting, r.firstStep, r.Passes = true, len(r.Steps), nil
 		}
 	}
-	if r.visiting && ovn {
+	if r.visiting && inOVN {
 		v := &r.visits[len(r.visits)-1]
 		if v.Out = ""; at.place == switchOutput {
 			v.Out = at.port

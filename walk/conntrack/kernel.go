@@ -9,8 +9,7 @@ type Connection struct {
 	reply bool
 	first Tuple  // as the packet arrived
 	mark  uint32 // of a new connection
-	// Source and Destination are set when the packet is the first of its connection and has been
-	// translated.
+	// Source and Destination are set when no nat chain may translate that address any more.
 	Source, Destination bool
 	// refusal is set for a reset that nft sends. It belongs to the connection that it rejects, and
 	// ends it.

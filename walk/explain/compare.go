@@ -36,7 +36,7 @@ func followed(e *Explanation) string {
 	return "none"
 }
 
-// changed compares two lists of steps, or of decisions.
+// changed returns the lines that differ between two lists, below a title; empty if none do.
 func changed(title string, before, after []string) string {
 	var b strings.Builder
 	for _, l := range diffLines(before, after) {

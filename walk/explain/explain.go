@@ -74,6 +74,16 @@ func (e *Explanation) Good() bool {
 		e.Trace.Verdict.Answered
 }
 
+// Why returns the reason for the verdict. If a packet was really sent, and the verdict is not what
+// happened to it, that is the reason.
+func (e *Explanation) Why() why.Why {
+	if p := e.Proof; p != nil && len(p.Different) > 0 && e.why.Reason != why.ReasonDrift {
+		return why.Why{Reason: why.ReasonDifferent,
+			Text: "the packet that was sent did something else: " + p.Different[0]}
+	}
+	return e.why
+}
+
 // Ask answers a question. An error means that the question makes no sense in this cluster.
 func Ask(w *walk.Walker, s *cluster.Snapshot, q question.Question) (*Explanation, error) {
 	r, err := question.Resolve(s, q)
@@ -107,7 +117,7 @@ func explain(s *cluster.Snapshot, q question.Question, r *question.Request, t wa
 			possible++
 		}
 	}
-	e.why = why.Of(why.Walk{Cluster: s, Trace: &e.Trace, Failure: failure, Service: r.Frontend, Possible: possible,
+	e.why = why.Of(why.Input{Cluster: s, Trace: &e.Trace, Failure: failure, Service: r.Frontend, Possible: possible,
 		Policies: e.Policies})
 	return e
 }

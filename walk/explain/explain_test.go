@@ -194,7 +194,7 @@ func TestEndpoints(t *testing.T) {
 // The other formats contain the same facts as the text.
 func TestForms(t *testing.T) {
 	e := ask(t, question.Question{From: "pod/default/pod-a2", To: "svc/default/podremote"})
-	text, err := e.JSON(nil)
+	text, err := e.JSON()
 	if err != nil {
 		t.Fatal(err)
 	}

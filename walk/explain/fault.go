@@ -34,9 +34,8 @@ func FindFault(wanted, real *Explanation) *Fault {
 			if i < len(w.have) && same(s, &w.have[i]) {
 				continue
 			}
-			f := &Fault{Node: s.Node, Stage: w.prefix + s.Stage, Wanted: inWords(s), Object: s.Why.String(),
+			return &Fault{Node: s.Node, Stage: w.prefix + s.Stage, Wanted: inWords(s), Object: s.Why.String(),
 				Real: instead(real, w.have, i)}
-			return f
 		}
 		if len(w.have) > len(w.want) {
 			s := &w.have[len(w.want)]
@@ -79,16 +78,6 @@ func (f *Fault) String() string {
 		fmt.Fprintf(&b, "  repair  %s\n", f.Repair)
 	}
 	return b.String()
-}
-
-// Why returns the reason for the verdict. If a packet was really sent, and the verdict is not what
-// happened to it, that is the reason.
-func (e *Explanation) Why() why.Why {
-	if p := e.Proof; p != nil && len(p.Different) > 0 && e.why.Reason != why.ReasonDrift {
-		return why.Why{Reason: why.ReasonDifferent,
-			Text: "the packet that was sent did something else: " + p.Different[0]}
-	}
-	return e.why
 }
 
 // AddFault adds a Fault. It becomes the reason if wanted, the walk through the desired state, has

@@ -16,7 +16,7 @@ type (
 	jsonExplanation struct {
 		From      string           `json:"from"`
 		To        string           `json:"to"`
-		Way       string           `json:"way"`
+		Way       string           `json:"way"` // the Destination
 		Service   string           `json:"service,omitempty"`
 		Endpoints []jsonEndpoint   `json:"endpoints,omitempty"`
 		Sent      jsonPacket       `json:"sent"`
@@ -105,13 +105,13 @@ type (
 	}
 )
 
-// JSON returns the walk for programs, with the fault if one was found. Field names are stable; more
+// JSON returns the walk for programs, with the Fault of AddFault. Field names are stable; more
 // fields may follow.
-func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
+func (e *Explanation) JSON() ([]byte, error) {
 	v := e.Trace.Verdict
 	x := jsonExplanation{From: e.Trace.From.String(), To: e.Question.To, Way: e.Destination, Service: e.Service,
 		Sent:    packetOf(e.Trace.Sent),
-		Forward: stepsOf(e.Trace.Sent, e.Trace.Forward), Reply: stepsOf(e.replied(), e.Trace.Reply), Fault: fault,
+		Forward: stepsOf(e.Trace.Sent, e.Trace.Forward), Reply: stepsOf(e.replied(), e.Trace.Reply), Fault: e.fault,
 		Proof: e.Proof,
 		Verdict: jsonVerdict{Delivered: v.Delivered, Rejected: v.Rejected, Answered: v.Answered,
 			Sentence: e.Sentence()}}

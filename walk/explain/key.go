@@ -27,7 +27,7 @@ const (
 func keySteps(before packet.Packet, list []packet.Step, lost bool, seen []Evidence, fault int) []int {
 	const ( // in the order of their importance
 		translates = iota // changes addresses, or chooses
-		ends              // drops, differs or delivers
+		ends              // is the last one, has the Fault, or was not met by the packet that was sent
 		crosses           // goes to another node or place
 		applies           // has a rule of an object
 	)

@@ -27,7 +27,7 @@ type Place struct {
 	Part string // table, logical stage, chain or command
 }
 
-var logicalStage = regexp.MustCompile(`^(\S+) ((?:lr|ls)_(?:in|out)_\w+|tunnel key)$`)
+var logicalStage = regexp.MustCompile(`^(\S+) ((?:lr|ls)_(?:in|out)_\w+)$`)
 
 // PlaceOf reads a step's stage, as walk writes it.
 func PlaceOf(stage string) Place {

@@ -124,7 +124,7 @@ First packet: `},
 	}
 
 	dropped := askIn(s, "pod/shop/other", "svc/shop/db")
-	text, err := dropped.JSON(nil)
+	text, err := dropped.JSON()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func (e *Explanation) Prove(s Sent, observed map[string]*Observation, arrivals [
 		s.From = netip.AddrPortFrom(t.Sent.Src, s.From.Port())
 	}
 	p := &Proof{Sent: s, Arrivals: arrivals, Watched: watched}
-	// After a translation of the source port, another port of the range is as good.
+	// The node chooses a translated source port from a range: it may differ from the walk's.
 	moved := func(x packet.Packet) bool { return x.SrcPort != t.Sent.SrcPort }
 	for i := range t.Forward {
 		x := &t.Forward[i]
@@ -103,6 +103,7 @@ func (e *Explanation) Prove(s Sent, observed map[string]*Observation, arrivals [
 	for i := range t.Reply {
 		x := &t.Reply[i]
 		ev := Evidence{}
+		// Only if there was a reply can its steps be missing.
 		if s.Outcome == Answered || s.Outcome == "" && len(arrivals) > 0 || t.Verdict.Rejected && s.Outcome == Refused {
 			ev = evidence(x, observed[x.Node], true)
 		}

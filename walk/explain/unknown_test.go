@@ -41,7 +41,7 @@ func TestUnknownActions(t *testing.T) {
 		t.Errorf("the fault is %+v", f)
 	}
 	wellFormed(t, picture.SVG(real))
-	if _, err := real.JSON(nil); err != nil {
+	if _, err := real.JSON(); err != nil {
 		t.Error(err)
 	}
 }

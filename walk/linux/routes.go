@@ -176,6 +176,7 @@ func (k *routing) add(r *kernelRoute) {
 		levels = append(levels, fibLevel{family, r.Prefix.Bits(), map[netip.Prefix]*kernelRoute{}})
 		k.tables[table] = levels
 	}
+	// Of a route of the State and the kernel's own for an address, the first one is kept.
 	if old := levels[i].routes[r.Prefix.Masked()]; old == nil || old.connected == r.connected {
 		levels[i].routes[r.Prefix.Masked()] = r
 	}
@@ -209,9 +210,9 @@ func (k *routing) addRules(list []cluster.HostRule) {
 	}
 }
 
-// lookup returns the route to an address, or nil. rules are those that led to its table or may
-// apply to such packets. It is empty if only the usual rule for the main table applies. in is the
-// ingress link, "lo" for the host's own packets.
+// lookup returns the route of a packet, or nil. in is the ingress link, "lo" for the host's own
+// packets. rules are those to show: the one that decides, unless it is the usual one for the main
+// table, and before it those with conditions that are not known here (More).
 func (k *routing) lookup(p *packet.Packet, in string) (route *kernelRoute, rules []policyRule) {
 	for _, r := range k.rules {
 		if r.Family != cluster.FamilyOf(p.Dst) || r.From.IsValid() && !r.From.Contains(p.Src) || !r.HasMark(p.Mark) {

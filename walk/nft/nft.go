@@ -222,7 +222,10 @@ func (h *Hook) statement(pkt *path.Path, c *chain, rule *nft.Rule, stage string)
 		pkt.Step(stage, ruleOf{c.table, rule}, rule.Owner, "drops it")
 		return true, false, nil
 	case nft.Reject:
-		what := map[bool]string{true: packet.RejectionOf(cluster.TCP), false: packet.RejectionOf(0)}[s.TCPReset]
+		what := packet.RejectionOf(cluster.UDP)
+		if s.TCPReset {
+			what = packet.RejectionOf(cluster.TCP)
+		}
 		pkt.Step(stage, ruleOf{c.table, rule}, rule.Owner, "rejected with "+what)
 		pkt.Reject(packet.ByRule, "rejected with "+what+" by "+pkt.Node)
 		pkt.End.Connection = h.Track
@@ -326,8 +329,9 @@ func (h *Hook) target(pkt *path.Path, c *chain, name, verb, stage string) (to nf
 	return to, found, true, err
 }
 
-// slot returns a key with the preferred slot: one with a preferred endpoint, else one whose target
-// is not on this host but a load balancer's. It does not change a key without slots.
+// slot returns a key with the slot that the walk prefers, if it prefers endpoints: that of a
+// preferred endpoint, else one with a target that is not on this host, the address of a load
+// balancer. It does not change a key without slots.
 func (h *Hook) slot(pkt *path.Path, m *nft.Map, key nft.Element) nft.Element {
 	if len(pkt.Prefer) == 0 {
 		return key

@@ -43,5 +43,5 @@ func (h *Hook) etherSrc(pkt *path.Path, m nft.EtherSrc) (bool, error) {
 	case h.Host.IsNodeMAC(m.MAC):
 		return false, nil // the sender is not a node
 	}
-	return false, fmt.Errorf("ether saddr %s: whose that is, and who sent the packet, is not known", m.MAC)
+	return false, fmt.Errorf("ether saddr %s: neither the owner of the MAC nor the sender of the packet is known", m.MAC)
 }

@@ -77,7 +77,7 @@ func (b *Bridge) add(f *flow.Flow) {
 	default:
 		t.others = append(t.others, x)
 	}
-	if len(f.Actions) == 0 { // read from an agent
+	if len(f.Actions) == 0 { // read back, and not parsed: see actionsKnown
 		return
 	}
 	if out, ok := f.Actions[0].(flow.Output); ok && b.Key != "" && f.Table == pipeline.SvcL2Forwarding &&
@@ -86,16 +86,18 @@ func (b *Bridge) add(f *flow.Flow) {
 	}
 }
 
+// isClause reports whether an action makes its flow a clause of a conjunction.
 func isClause(a flow.Action) bool {
-	switch a.(type) {
+	switch a.(type) { // TestClosedSets reads the case
 	case flow.Conjunction:
 		return true
 	}
 	return false
 }
 
-// Neighbors returns the addresses for which the bridge asks pods, with the MACs of the pods. The
-// MAC is zero if it asks several ports: which one uses the address is not known.
+// Neighbors returns the addresses for which the bridge sends ARP requests and neighbor
+// solicitations to pods, with the MACs of the pods. The MAC is zero if it sends them to several
+// ports: which one uses the address is not known.
 func (b *Bridge) Neighbors() map[netip.Addr]cluster.MAC {
 	t := b.tables[pipeline.SvcNeighborDiscovery]
 	if t == nil {
@@ -134,6 +136,7 @@ func (t *table) sort() {
 // priority with other actions: the switch may take either.
 func (t *table) lookup(packet flow.Match) (found, rival *flow.Flow, err error) {
 	found, rival = t.best(&packet)
+	// Each round handles the clauses of one priority.
 	for i := 0; i < len(t.clauses) && (found == nil || t.clauses[i].Priority > found.Priority); {
 		priority := t.clauses[i].Priority
 		matched := map[uint32]uint64{} // clauses by ID, as bits

@@ -99,20 +99,25 @@ func (c *crossing) table(number uint8) error {
 	}
 	i := len(c.Steps)
 	if c.b.Key == claims.ServiceBridge && number == pipeline.SvcPolicyDrop && i > 0 {
-		last := &c.Steps[i-1]
-		direction := "egress"
-		if strings.Contains(last.Stage, " Ingress") {
-			direction = "ingress"
-		}
-		c.Denied = fmt.Sprintf("%s of %s: no rule of its policies accepts it", direction, last.Why)
-		if last.Why.Kind == "ClusterNetworkPolicy" {
-			c.Denied = fmt.Sprintf("%s denied by %s", direction, last.Why)
-		}
+		c.Denied = denial(&c.Steps[i-1])
 	}
 	c.Step(t.stage, f, f.Owner, "")
 	did, err := c.actions(f, i)
 	c.Steps[i].Did = did
 	return err
+}
+
+// denial describes which policies drop a packet, and in which direction. last is the step in a
+// table of policies that sends the packet to SvcPolicyDrop.
+func denial(last *packet.Step) string {
+	direction := "egress"
+	if strings.Contains(last.Stage, " Ingress") {
+		direction = "ingress"
+	}
+	if last.Why.Kind == "ClusterNetworkPolicy" {
+		return fmt.Sprintf("%s denied by %s", direction, last.Why)
+	}
+	return fmt.Sprintf("%s of %s: no rule of its policies accepts it", direction, last.Why)
 }
 
 // match returns the packet's fields for a table lookup. The packet is no fragment and has a high
@@ -137,8 +142,8 @@ func (c *crossing) match() flow.Match {
 	return m
 }
 
-// actions applies a flow's actions in order. i is the index of the flow's step, which shows the
-// packet after the last of the flow's own actions.
+// actions applies a flow's actions in order. i is the index of the flow's step. After of the step
+// is the packet as the last action finds it; a ct action changes After as well.
 func (c *crossing) actions(f *flow.Flow, i int) (did string, err error) {
 	add := func(words string) {
 		if did != "" && words != "" {
@@ -262,9 +267,9 @@ func (c *crossing) rewrite(action flow.Action) (did string, known bool) {
 		}
 		c.EthDst = c.CT.Entry.From
 		return "to MAC " + packet.MACText(c.EthDst), true
-	case flow.SetTTL: // the packet of a walk has a high TTL
+	case flow.SetTTL: // no field of a walked packet, which has a high TTL
 		return "", true
-	case flow.MarkLonger: // and is short
+	case flow.MarkLonger: // a walked packet is short
 		return "", true
 	case flow.SetPktMark:
 		if c.Mark != a.Mark {

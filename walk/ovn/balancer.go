@@ -111,7 +111,7 @@ func (b balancers) lookup(p *packet.Packet) (*vip, error) {
 	return found, nil
 }
 
-// Flags hold a router's flags of a packet between its stages (flags.force_snat_for_lb,
+// Flags hold a router's flags of the packet in it, between its stages (flags.force_snat_for_lb,
 // skip_snat_for_lb).
 type Flags struct{ force, skip bool }
 
@@ -165,7 +165,7 @@ func balance(pkt *path.Path, stage, learn, zone string, v *vip, flags Flags) err
 		s.Choices = ends
 	}
 	if v.lb.Options["affinity_timeout"] != "" {
-		pkt.Step(learn, learned{v, to}, v.lb.Owner, "records the client's endpoint, drops the packet")
+		pkt.Step(learn, learnRule{v, to}, v.lb.Owner, "records the client's endpoint, drops the packet")
 		pkt.Drop(packet.Learning, "OVN drops the first packet of a client with affinity ("+v.lb.Name+
 			" affinity_timeout); TCP retransmits after a second")
 	}

@@ -68,7 +68,7 @@ func enterDistributed(pkt *path.Path, in *routerPort) {
 			continue
 		}
 		rt := in.router
-		unNAT(pkt, pkt.Join(rt.row.Name, " lr_in_unsnat"), unSNATRule{port: in.row.Name, dst: x.row.External},
+		trackKnown(pkt, pkt.Join(rt.row.Name, " lr_in_unsnat"), unSNATRule{port: in.row.Name, dst: x.row.External},
 			rt.snatZone, x.row.Owner)
 		if pkt.Dst != x.row.External {
 			return
@@ -101,7 +101,7 @@ func (n *Network) leaveDistributed(pkt *path.Path, out *routerPort) error {
 		pkt.EthSrc = x.row.ExternalMAC
 		pkt.Step(pkt.Join(rt.row.Name, " lr_in_gw_redirect"), x.row, x.row.Owner, "from MAC "+
 			packet.MACText(x.row.ExternalMAC)+", on this node")
-		unNAT(pkt, pkt.Join(rt.row.Name, " lr_out_undnat"), "ip, ct_dnat", rt.dnatZone, x.row.Owner)
+		trackKnown(pkt, pkt.Join(rt.row.Name, " lr_out_undnat"), "ip, ct_dnat", rt.dnatZone, x.row.Owner)
 		if pkt.CT.Is(flow.CTRpl) {
 			return nil
 		}

@@ -10,14 +10,13 @@ import (
 	"hairpin/datapath/nb"
 	"hairpin/walk/conntrack"
 	"hairpin/walk/ovn/match"
-	"hairpin/walk/packet"
 	"hairpin/walk/path"
 )
 
 // nat is a NAT row of a gateway router.
 type nat struct {
 	row   *nb.NAT
-	match match.Expression // parsed when a packet first meets it; nil without row.Match
+	match rowMatch
 }
 
 // The priorities of lr_out_snat on a gateway router. The priority of a row without a match is its
@@ -45,51 +44,7 @@ func (n *nat) matches(m *match.Facts, sets map[string]*nb.AddressSet) (bool, err
 	if n.row.Match == "" {
 		return true, nil
 	}
-	if n.match == nil {
-		var err error
-		if n.match, err = match.Parse(n.row.Match, sets); err != nil {
-			return false, fmt.Errorf("%s: %w", n.row.Key(), err)
-		}
-	}
-	return n.match.Holds(m), nil
-}
-
-// resolveNextHop runs lr_in_arp_resolve and lr_in_arp_request. It returns the MAC of the next hop,
-// or the reason why there is none. It looks at ports of the same switch, then at static MAC
-// bindings, then at the external network.
-func (n *Network) resolveNextHop(pkt *path.Path, rt *logicalRouter, to routed) (mac cluster.MAC, reason string) {
-	stage := pkt.Join(rt.row.Name, " lr_in_arp_resolve")
-	var sw *logicalSwitch
-	if to.out.peer != nil {
-		sw = to.out.peer.sw
-		if m, ok := sw.macFor(to.hop); ok && rt.byIP[to.hop] == nil {
-			return m, ""
-		}
-	}
-	if rt.byIP[pkt.Dst] != nil {
-		return mac, fmt.Sprintf("%s drops it: %s is the router's own address, and nothing translated the packet", stage,
-			pkt.Dst)
-	}
-	if b := n.bindings[binding{to.out.row.Name, to.hop}]; b != nil {
-		pkt.Step(stage, b, b.Owner, "next hop "+to.hop.String()+" has "+packet.MACText(b.MAC))
-		return b.MAC, ""
-	}
-	if sw != nil && sw.localnet() {
-		if m, ok := n.node.Resolve(to.hop); ok {
-			return m, ""
-		}
-	}
-	return mac, fmt.Sprintf("no neighbour of %s has %s", to.out.row.Name, to.hop)
-}
-
-// localnet reports whether the switch reaches a network outside of OVN.
-func (sw *logicalSwitch) localnet() bool {
-	for _, p := range sw.ports {
-		if p.row.Type == "localnet" {
-			return true
-		}
-	}
-	return false
+	return n.match.holds(n.row, n.row.Match, m, sets)
 }
 
 // unDNAT runs lr_out_undnat and lr_out_post_undnat of a gateway router: every packet passes the
@@ -99,7 +54,7 @@ func unDNAT(pkt *path.Path, rt *logicalRouter) {
 		return
 	}
 	z := rt.dnatZone
-	unNAT(pkt, pkt.Join(rt.row.Name, " lr_out_undnat"), "ip, ct_dnat", z, rt.row.Owner)
+	trackKnown(pkt, pkt.Join(rt.row.Name, " lr_out_undnat"), "ip, ct_dnat", z, rt.row.Owner)
 	commitNew(pkt, pkt.Join(rt.row.Name, " lr_out_post_undnat"), z, rt.row.Owner)
 }
 
@@ -169,4 +124,25 @@ func snat(pkt *path.Path, rt *logicalRouter, rule any, owner cluster.Owner, t co
 		s.Entry = made.String()
 	}
 	return nil
+}
+
+// trackKnown looks the packet up in a zone and translates it as its connection requires. It adds a
+// step only if the packet changes.
+func trackKnown(pkt *path.Path, stage string, rule any, zone string, owner cluster.Owner) {
+	before := pkt.Packet
+	pkt.Track(zone, conntrack.Translation{NAT: flow.NATUndo})
+	if effect := pkt.Changed(&before); effect != "" {
+		pkt.Step(stage, rule, owner, effect)
+	}
+}
+
+// commitNew commits a new connection that nothing has translated.
+func commitNew(pkt *path.Path, stage string, zone string, owner cluster.Owner) {
+	if !pkt.CT.Is(flow.CTNew) {
+		return
+	}
+	if made := pkt.Track(zone, conntrack.Translation{Commit: true, Inline: true}); made != nil {
+		s := pkt.Step(stage, "ct.new, ct_commit", owner, "committed")
+		s.Entry = made.String()
+	}
 }

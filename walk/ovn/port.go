@@ -39,8 +39,8 @@ func (p *Port) Switch() string { return p.row.Switch }
 // Neighbor returns the MAC that answers for an address on the port's switch.
 func (p *Port) Neighbor(a netip.Addr) (cluster.MAC, bool) { return p.sw.macFor(a) }
 
-// AddNeighbor adds to the port's switch an address that a machine behind the port answers for. MAC
-// is zero if it is not known which.
+// AddNeighbor adds to the port's switch an address that a machine behind the port answers for. The
+// MAC is zero if several machines may answer.
 func (p *Port) AddNeighbor(a netip.Addr, m cluster.MAC) { p.sw.otherIPs[a] = m }
 
 // Gateway returns the MAC of the switch's router for a sender with an address.

@@ -123,7 +123,7 @@ func route(pkt *path.Path, rt *logicalRouter) (to routed, ok bool, err error) {
 		return to, false, nil
 	case g.connected != nil:
 		p := g.connected
-		pkt.Step(stage, connected{p, p.network(pkt.Dst)}, p.row.Owner, "connected: out of port "+p.row.Name)
+		pkt.Step(stage, connectedRule{p, p.network(pkt.Dst)}, p.row.Owner, "connected: out of port "+p.row.Name)
 		return routed{p, pkt.Dst}, true, nil
 	}
 	hops := make([]netip.AddrPort, len(g.static))

@@ -15,10 +15,10 @@ import (
 	"hairpin/walk/path"
 )
 
-// policy is a Logical_Router_Policy; its match is parsed when a packet first meets it.
+// policy is a Logical_Router_Policy.
 type policy struct {
 	row   *nb.Policy
-	match match.Expression
+	match rowMatch
 }
 
 // prepare sorts policies, routes and NAT rows as OVN does, and sets the names of the zones.
@@ -81,7 +81,7 @@ func (n *Network) RouterReceives(pkt *path.Path, port string) (next string, flag
 		pkt.Drop(packet.Other, reason)
 		return "", flags, nil
 	}
-	undoSNAT(pkt, in)
+	unSNAT(pkt, in)
 	enterDistributed(pkt, in)
 	if flags, err = routerBalances(pkt, in); err != nil || pkt.End != nil {
 		return "", flags, err
@@ -119,6 +119,44 @@ func (n *Network) forward(pkt *path.Path, in *routerPort, flags Flags) (next str
 		return "", err
 	}
 	return leaveRouter(pkt, to.out)
+}
+
+// resolveNextHop runs lr_in_arp_resolve and lr_in_arp_request. It returns the MAC of the next hop,
+// or the reason why there is none. It looks at ports of the same switch, then at static MAC
+// bindings, then at the external network.
+func (n *Network) resolveNextHop(pkt *path.Path, rt *logicalRouter, to routed) (mac cluster.MAC, reason string) {
+	stage := pkt.Join(rt.row.Name, " lr_in_arp_resolve")
+	var sw *logicalSwitch
+	if to.out.peer != nil {
+		sw = to.out.peer.sw
+		if m, ok := sw.macFor(to.hop); ok && rt.byIP[to.hop] == nil {
+			return m, ""
+		}
+	}
+	if rt.byIP[pkt.Dst] != nil {
+		return mac, fmt.Sprintf("%s drops it: %s is the router's own address, and nothing translated the packet", stage,
+			pkt.Dst)
+	}
+	if b := n.bindings[binding{to.out.row.Name, to.hop}]; b != nil {
+		pkt.Step(stage, b, b.Owner, "next hop "+to.hop.String()+" has "+packet.MACText(b.MAC))
+		return b.MAC, ""
+	}
+	if sw != nil && sw.localnet() {
+		if m, ok := n.node.Resolve(to.hop); ok {
+			return m, ""
+		}
+	}
+	return mac, fmt.Sprintf("no neighbour of %s has %s", to.out.row.Name, to.hop)
+}
+
+// localnet reports whether the switch reaches a network outside of OVN.
+func (sw *logicalSwitch) localnet() bool {
+	for _, p := range sw.ports {
+		if p.row.Type == "localnet" {
+			return true
+		}
+	}
+	return false
 }
 
 // leaveRouter runs lr_out_delivery.
@@ -168,16 +206,16 @@ func (r *logicalRouter) translates(a netip.Addr) bool {
 	return r.forcesSNAT() || r.externals[a] != nil || r.balancers.haveAddress(a)
 }
 
-// undoSNAT runs lr_in_unsnat.
-func undoSNAT(pkt *path.Path, in *routerPort) {
+// unSNAT runs lr_in_unsnat.
+func unSNAT(pkt *path.Path, in *routerPort) {
 	rt := in.router
 	stage, rule := pkt.Join(rt.row.Name, " lr_in_unsnat"), unSNATRule{dst: pkt.Dst}
 	switch x := rt.externals[pkt.Dst]; {
 	case rt.forcesSNAT() && rt.byIP[pkt.Dst] == in:
 		rule.port = in.row.Name
-		unNAT(pkt, stage, rule, rt.snatZone, rt.row.Owner)
+		trackKnown(pkt, stage, rule, rt.snatZone, rt.row.Owner)
 	case x != nil:
-		unNAT(pkt, stage, rule, rt.snatZone, x.row.Owner)
+		trackKnown(pkt, stage, rule, rt.snatZone, x.row.Owner)
 	}
 }
 
@@ -192,7 +230,7 @@ func routerBalances(pkt *path.Path, in *routerPort) (Flags, error) {
 	if err != nil {
 		return Flags{}, err
 	}
-	unNAT(pkt, pkt.Join(rt.row.Name, " lr_in_defrag"), defrag{pkt.Dst}, z, rt.row.Owner)
+	trackKnown(pkt, pkt.Join(rt.row.Name, " lr_in_defrag"), defragRule{pkt.Dst}, z, rt.row.Owner)
 	if !pkt.CT.Is(flow.CTNew) || v == nil {
 		if mark := pkt.CT.Mark(); !pkt.CT.Is(flow.CTRpl) {
 			return Flags{force: mark&match.ForceSNAT != 0, skip: mark&match.SkipSNAT != 0}, nil
@@ -213,14 +251,10 @@ func (n *Network) policy(pkt *path.Path, rt *logicalRouter, in string, to routed
 		if found != nil && p.row.Priority < found.row.Priority {
 			break
 		}
-		if p.match == nil {
-			var err error
-			if p.match, err = match.Parse(p.row.Match, n.sets); err != nil {
-				return to, false, fmt.Errorf("%s: %w", p.row.Key(), err)
-			}
-		}
-		switch {
-		case !p.match.Holds(&m):
+		switch holds, err := p.match.holds(p.row, p.row.Match, &m, n.sets); {
+		case err != nil:
+			return to, false, err
+		case !holds:
 		case found == nil:
 			found = p
 		case !samePolicy(found.row, p.row):

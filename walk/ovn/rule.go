@@ -6,30 +6,45 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath/nb"
+	"hairpin/walk/ovn/match"
 )
 
-// Rules without a row: OVN adds them itself.
+// rowMatch is the match of a row. It is parsed when a packet first meets it.
+type rowMatch struct{ parsed match.Expression }
+
+// holds reports whether text, the match of a row, holds.
+func (r *rowMatch) holds(row nb.Row, text string, m *match.Facts, sets map[string]*nb.AddressSet) (bool, error) {
+	if r.parsed == nil {
+		var err error
+		if r.parsed, err = match.Parse(text, sets); err != nil {
+			return false, fmt.Errorf("%s: %w", row.Key(), err)
+		}
+	}
+	return r.parsed.Holds(m), nil
+}
+
+// Texts of rules without a row: OVN adds the rules itself.
 type (
 	forceSNATRule struct{ port, address string } // lr_out_snat with lb_force_snat_ip
 	unSNATRule    struct {                       // lr_in_unsnat; port is set for lb_force_snat_ip
 		port string
 		dst  netip.Addr
 	}
-	defrag struct{ dst netip.Addr } // lr_in_defrag
+	defragRule struct{ dst netip.Addr } // lr_in_defrag
 
-	lookedUp struct { // ls_in_l2_lkup
+	lookupRule struct { // ls_in_l2_lkup
 		to   cluster.MAC
 		port string
 	}
-	connected struct { // lr_in_ip_routing
+	connectedRule struct { // lr_in_ip_routing
 		port    *routerPort
 		network netip.Prefix
 	}
-	learned struct { // ls_in_lb_aff_learn, lr_in_lb_aff_learn
+	learnRule struct { // ls_in_lb_aff_learn, lr_in_lb_aff_learn
 		*vip
 		to netip.AddrPort
 	}
-	option struct { // of a load balancer
+	optionRule struct { // of a load balancer
 		lb  *nb.LoadBalancer
 		key string
 	}
@@ -47,22 +62,22 @@ func (r unSNATRule) String() string {
 	return fmt.Sprintf("ip && %s == %s, ct_snat", dstField(r.dst), r.dst)
 }
 
-func (r defrag) String() string {
+func (r defragRule) String() string {
 	return fmt.Sprintf("ip && %s == %s, ct_dnat", dstField(r.dst), r.dst)
 }
 
-func (r lookedUp) String() string { return fmt.Sprintf("eth.dst == %s, outport = %q", r.to, r.port) }
+func (r lookupRule) String() string { return fmt.Sprintf("eth.dst == %s, outport = %q", r.to, r.port) }
 
-func (r connected) String() string {
+func (r connectedRule) String() string {
 	return fmt.Sprintf("%s == %s, outport = %q", dstField(r.network.Addr()), r.network.Masked(), r.port.row.Name)
 }
 
-func (r learned) String() string {
+func (r learnRule) String() string {
 	return fmt.Sprintf("commit_lb_aff(vip = %q, backend = %q, proto = %s, timeout = %s)", r.Addr, r.to,
 		r.lb.Protocol, r.lb.Options["affinity_timeout"])
 }
 
-func (r option) String() string {
+func (r optionRule) String() string {
 	return fmt.Sprintf("set Load_Balancer %s options:%s=%q", r.lb.Name, r.key, r.lb.Options[r.key])
 }
 

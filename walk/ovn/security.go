@@ -16,7 +16,8 @@ type securityEntry struct {
 	ips []netip.Addr
 }
 
-// addSecurity reads the port's port security.
+// addSecurity reads the port's port security. It adds the addresses to the switch's otherIPs:
+// machines behind the port may answer for them.
 func (p *Port) addSecurity() error {
 	for _, text := range p.row.PortSecurity {
 		words := strings.Fields(text)

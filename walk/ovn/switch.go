@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
 	"hairpin/walk/conntrack"
@@ -71,7 +70,7 @@ func (n *Network) SwitchReceives(pkt *path.Path, name string) (next string, err 
 		pkt.Step(pkt.Join(sw.row.Name, " ls_in_l2_unknown"), `outport == "none", outport = "_MC_unknown"`,
 			out.row.Owner, pkt.Join("out of port ", out.row.Name))
 	} else {
-		pkt.Step(pkt.Join(sw.row.Name, " ls_in_l2_lkup"), lookedUp{pkt.EthDst, out.row.Name}, out.row.Owner,
+		pkt.Step(pkt.Join(sw.row.Name, " ls_in_l2_lkup"), lookupRule{pkt.EthDst, out.row.Name}, out.row.Owner,
 			pkt.Join("out of port ", out.row.Name))
 	}
 	return switchEgress(pkt, out)
@@ -104,7 +103,7 @@ func (p *Port) Check() error {
 // balancing of new connections, and the hairpin of connections whose endpoint is the sender.
 func (n *Network) switchBalances(pkt *path.Path, in *Port) (hairpin bool, err error) {
 	sw, z := in.sw, in.row.Name
-	unNAT(pkt, pkt.Join(sw.row.Name, " ls_in_pre_stateful"), "ct_lb_mark", z, sw.row.Owner)
+	trackKnown(pkt, pkt.Join(sw.row.Name, " ls_in_pre_stateful"), "ct_lb_mark", z, sw.row.Owner)
 	if err := n.qos(pkt, sw, in); err != nil {
 		return false, err
 	}
@@ -132,23 +131,21 @@ func (n *Network) switchBalances(pkt *path.Path, in *Port) (hairpin bool, err er
 	return false, nil
 }
 
-// qos is a row of the QoS table; its match is parsed when a packet first meets it.
+// qos is a row of the QoS table.
 type qos struct {
 	row   *nb.QoS
-	match match.Expression
+	match rowMatch
 }
 
 // qos runs ls_in_qos: the first row that matches marks the packet.
 func (n *Network) qos(pkt *path.Path, sw *logicalSwitch, in *Port) error {
 	m := match.Facts{Packet: &pkt.Packet, In: in.row.Name, Reply: pkt.CT.Is(flow.CTRpl)}
 	for _, q := range sw.qos {
-		if q.match == nil {
-			var err error
-			if q.match, err = match.Parse(q.row.Match, n.sets); err != nil {
-				return fmt.Errorf("%s: %w", q.row.Key(), err)
-			}
-		}
-		if q.match.Holds(&m) {
+		holds, err := q.match.holds(q.row, q.row.Match, &m, n.sets)
+		switch {
+		case err != nil:
+			return err
+		case holds:
 			pkt.Mark = q.row.Mark
 			pkt.Step(pkt.Join(sw.row.Name, " ls_in_qos"), q.row, q.row.Owner, fmt.Sprintf("mark %d", q.row.Mark))
 			return nil
@@ -157,10 +154,10 @@ func (n *Network) qos(pkt *path.Path, sw *logicalSwitch, in *Port) error {
 	return nil
 }
 
-// acl is a row of the ACL table; its match is parsed when a packet first meets it.
+// acl is a row of the ACL table.
 type acl struct {
 	row   *nb.ACL
-	match match.Expression
+	match rowMatch
 }
 
 // acl runs ls_in_acl_after_lb_eval and ls_in_acl_after_lb_action: the first row that matches
@@ -171,13 +168,11 @@ func (n *Network) acl(pkt *path.Path, sw *logicalSwitch, in *Port) error {
 	}
 	m := match.Facts{Packet: &pkt.Packet, In: in.row.Name}
 	for _, a := range sw.acls {
-		if a.match == nil {
-			var err error
-			if a.match, err = match.Parse(a.row.Match, n.sets); err != nil {
-				return fmt.Errorf("%s: %w", a.row.Key(), err)
-			}
+		holds, err := a.match.holds(a.row, a.row.Match, &m, n.sets)
+		if err != nil {
+			return err
 		}
-		if !a.match.Holds(&m) {
+		if !holds {
 			continue
 		}
 		stage := pkt.Join(sw.row.Name, " ls_in_acl_after_lb_eval")
@@ -203,7 +198,7 @@ func translateHairpin(pkt *path.Path, in *Port, v *vip, vip netip.Addr, snat str
 	}
 	before := pkt.Packet
 	made := pkt.Track(snat, conntrack.Translation{Commit: true, NAT: flow.NATSrc, Addr: source, Inline: true})
-	s := pkt.Step(pkt.Join(in.sw.row.Name, " ls_in_nat_hairpin"), option{v.lb, "hairpin_snat_ip"}, v.lb.Owner,
+	s := pkt.Step(pkt.Join(in.sw.row.Name, " ls_in_nat_hairpin"), optionRule{v.lb, "hairpin_snat_ip"}, v.lb.Owner,
 		"the endpoint is the sender: "+pkt.Changed(&before)+", back out of port "+in.row.Name)
 	if made != nil {
 		s.Entry = made.String()
@@ -228,32 +223,11 @@ func continueHairpin(pkt *path.Path, in *Port, snat string) (bool, error) {
 	return true, nil
 }
 
-// unNAT looks the packet up in a zone and translates it as its connection requires. It adds a step
-// only if the packet changes.
-func unNAT(pkt *path.Path, stage string, rule any, zone string, owner cluster.Owner) {
-	before := pkt.Packet
-	pkt.Track(zone, conntrack.Translation{NAT: flow.NATUndo})
-	if effect := pkt.Changed(&before); effect != "" {
-		pkt.Step(stage, rule, owner, effect)
-	}
-}
-
-// commitNew commits a new connection that nothing has translated.
-func commitNew(pkt *path.Path, stage string, zone string, owner cluster.Owner) {
-	if !pkt.CT.Is(flow.CTNew) {
-		return
-	}
-	if made := pkt.Track(zone, conntrack.Translation{Commit: true, Inline: true}); made != nil {
-		s := pkt.Step(stage, "ct.new, ct_commit", owner, "committed")
-		s.Entry = made.String()
-	}
-}
-
 // switchEgress runs a logical switch's egress pipeline: conntrack in the zone of the port.
 func switchEgress(pkt *path.Path, out *Port) (next string, err error) {
 	if out.stateful() {
 		z := out.row.Name
-		unNAT(pkt, pkt.Join(out.sw.row.Name, " ls_out_pre_stateful"), "ct_lb_mark", z, out.sw.row.Owner)
+		trackKnown(pkt, pkt.Join(out.sw.row.Name, " ls_out_pre_stateful"), "ct_lb_mark", z, out.sw.row.Owner)
 		commitNew(pkt, pkt.Join(out.sw.row.Name, " ls_out_stateful"), z, out.sw.row.Owner)
 	}
 	if !out.allows(pkt.EthDst, pkt.Dst) {

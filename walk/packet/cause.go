@@ -1,7 +1,7 @@
 package packet
 
-// Cause is the kind of event that ended a packet before it arrived. It says where to look for the
-// reason: in the last Step for a rule, in the Snapshot for an address.
+// Cause is the kind of event that ended a packet before it arrived. Package why finds the reason by
+// it: a rule is in the last Step, an address or an object in the Snapshot.
 type Cause uint8
 
 // The causes.

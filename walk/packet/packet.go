@@ -75,8 +75,8 @@ func (p Packet) String() string {
 	return s
 }
 
-// addresses returns the part of a packet that gets a line when it changes. The step's text has the
-// MACs.
+// addresses returns the addresses and ports. WriteSteps writes a packet if they changed; changed
+// MACs are in the text of the step.
 func (p *Packet) addresses() string {
 	switch {
 	case !p.Dst.IsValid():

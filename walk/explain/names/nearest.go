@@ -10,7 +10,7 @@ import (
 // is.
 func Nearest(word string, known []string) string {
 	const most = 3    // names
-	const similar = 3 // letters of which one may differ
+	const similar = 3 // one letter may differ of each of so many
 	name := word[strings.LastIndexByte(word, '/')+1:]
 	distances := map[string]int{}
 	for _, x := range known {

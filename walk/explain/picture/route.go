@@ -42,7 +42,7 @@ type corner struct {
 	in    int  // without a track: the distance from the side of the box that the line crosses
 }
 
-func (z *zone) track(c *column) *track {
+func (z *zone) addTrack(c *column) *track {
 	t := &track{zone: z, column: c}
 	if z != nil {
 		z.add(t)
@@ -55,7 +55,7 @@ func (z *zone) add(t *track) {
 	z.tracks = append(z.tracks, t)
 }
 
-func (r *row) lane() *lane {
+func (r *row) addLane() *lane {
 	l := &lane{row: r, index: len(r.lanes)}
 	r.lanes = append(r.lanes, l)
 	return l
@@ -64,10 +64,10 @@ func (r *row) lane() *lane {
 // end returns the lane for ends of vertical lines.
 func (r *row) end() *lane {
 	if r.bar {
-		return r.lane()
+		return r.addLane()
 	}
 	if r.ends == nil {
-		r.ends = r.lane()
+		r.ends = r.addLane()
 	}
 	return r.ends
 }
@@ -118,15 +118,15 @@ func (d *drawing) routePath(w *path) {
 			case at == nil && on == nil && t != nil && p.out: // the path begins
 				at = a.row.end()
 			case at == nil && on == nil:
-				at = a.row.lane()
+				at = a.row.addLane()
 				w.corners = append(w.corners, a.inside(len(w.visits[i].numbers), at))
 			case at == nil:
-				at = a.row.lane()
+				at = a.row.addLane()
 				w.corners = append(w.corners, corner{track: on, lane: at})
 			case i > 0 && !p.out && (by == c.outer) == (p.zone == c.outer): // it leaves on the side where it came
-				on := c.zoneOf(a, a).track(c)
+				on := c.zoneOf(a, a).addTrack(c)
 				w.corners = append(w.corners, corner{track: on, lane: at})
-				at = a.row.lane()
+				at = a.row.addLane()
 				w.corners = append(w.corners, corner{track: on, lane: at})
 			}
 			if on = t; t != nil {
@@ -141,10 +141,10 @@ func (d *drawing) routePath(w *path) {
 		case on != nil && p.out && goesDown == down && on.joins(p.zone):
 		default:
 			down = goesDown
-			turn(p.zone.track(c))
+			turn(p.zone.addTrack(c))
 		}
 		if !p.into {
-			at = b.row.lane()
+			at = b.row.addLane()
 			w.corners, on = append(w.corners, corner{track: on, lane: at}), nil
 			by = p.zone
 		}
@@ -156,7 +156,7 @@ func (d *drawing) routePath(w *path) {
 	case at != nil:
 		w.corners = append(w.corners, last.box.inside(n, at))
 	default: // the path ends where it begins
-		at = last.box.row.lane()
+		at = last.box.row.addLane()
 		w.corners = append(w.corners, last.box.inside(n+1, at), last.box.inside(0, at))
 	}
 }

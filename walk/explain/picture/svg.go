@@ -7,7 +7,7 @@
 // A picture is made in six steps: newDrawing collects the places that the packet passes (svg.go),
 // route gives each line of a path a track or a lane (route.go), place computes the positions of all
 // parts (layout.go), untangle reorders tracks and lanes so that paths cross less often
-// (untangle.go), number finds the places of numbers (number.go), and text writes the SVG
+// (untangle.go), number finds the places of numbers (number.go), and svg returns the text
 // (write.go).
 //
 // Invariants: no line, number or label is drawn over another one. Equal Explanations give equal
@@ -39,7 +39,7 @@ func draw(e *explain.Explanation, style string) string {
 	d.place()
 	d.untangle()
 	d.number()
-	return d.text(style)
+	return d.svg(style)
 }
 
 // side is the part of the picture that a box is in.
@@ -287,7 +287,7 @@ func (d *drawing) boxOf(h *explain.Hop) *box {
 	return d.column(h.Node).box(p.Name, p.Kind)
 }
 
-func (d *drawing) text(style string) string {
+func (d *drawing) svg(style string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b,
 		"<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n",

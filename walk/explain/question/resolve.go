@@ -200,7 +200,8 @@ func (r *resolver) addressKind(f *cluster.Frontend, to netip.AddrPort) string {
 	return ""
 }
 
-// sendTo sets the destination, an address of a kind. Its error is always nil: callers return it.
+// sendTo sets the destination, an address of a kind. It returns nil, so that it can be the last
+// call of a parser.
 func (r *resolver) sendTo(to netip.AddrPort, kind string) error {
 	r.Packet.Dst, r.Packet.DstPort = to.Addr(), to.Port()
 	r.Destination = kind + " " + to.String()

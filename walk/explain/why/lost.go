@@ -162,7 +162,7 @@ func (r *reasoner) address() Why {
 	}
 	node := r.podRange(to)
 	switch what := r.reserved(to); {
-	case holder != "" && node != "":
+	case holder != "" && node != "": // the Pod exists: something else loses the packet
 		return Why{}
 	case contains(r.Cluster.Config.ServiceCIDRs, to):
 		return because(ReasonNoService, noObject, "no Service has %s", to)

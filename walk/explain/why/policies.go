@@ -118,7 +118,7 @@ func (x *decider) ingress(step int) []Decision {
 		switch d.Packet.Src {
 		case joinAddress(x.s, n, f):
 			d.Note = "the pod sees the address of " + n.Name + " on the join switch, not that of the client"
-		case x.t.Sent.Src:
+		case x.t.Sent.Src: // the client's own address needs no note
 		case management(n, f):
 			d.Note = "the pod sees the management address of " + n.Name + ", not that of the client"
 		}
@@ -166,7 +166,7 @@ func (x *decider) own(a netip.Addr) bool {
 		slices.ContainsFunc(x.n.Gateway.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
 }
 
-// management returns a node's address in its pod subnet, the zero Addr if it has none.
+// management returns a node's address in its Pod range, the zero Addr if it has none.
 func management(n *cluster.Node, f cluster.Family) netip.Addr {
 	a, _ := cluster.Nth(n.PodCIDR(f), claims.PodManagement)
 	return a

@@ -1,8 +1,7 @@
 // Package why says why a packet arrives, or why it does not, in terms of Kubernetes.
 //
-// Input: a Walk, which is a Trace with the cluster it passes. Output: Decisions, what each policy
-// decides about the packet, and one Why: a stable Reason, a clause of text, and the object that
-// decides.
+// Input: a Trace with the cluster it passes. Output: Decisions, what each policy decides about the
+// packet, and one Why: a stable Reason, a clause of text, and the object that decides.
 //
 // Invariants: every Trace has a Why. A Why states only what the facts about the cluster or the
 // Trace say. Where they do not explain the end, it names the last rule (ReasonRule). What policies
@@ -76,8 +75,8 @@ var noObject cluster.Owner
 // explains reports whether w is a reason. The zero Why is none.
 func (w *Why) explains() bool { return w.Reason != "" }
 
-// Walk is the input: a Trace, the cluster that it passes, and what the caller knows of the Service.
-type Walk struct {
+// Input is a Trace, the cluster that it passes, and what the caller knows of the Service.
+type Input struct {
 	Cluster  *cluster.Snapshot
 	Trace    *walk.Trace
 	Failure  error             // what the packet met that walk does not know; nil if the walk is complete
@@ -88,7 +87,7 @@ type Walk struct {
 
 // reasoner derives the Why of a walk from the cluster and from where the packet ended.
 type reasoner struct {
-	Walk
+	Input
 	// node is where the packet ended, or where it is sent if it met no rule. Nil: outside.
 	node *cluster.Node
 	last *packet.Step  // nil if there is none
@@ -96,8 +95,8 @@ type reasoner struct {
 }
 
 // Of returns the reason for the verdict of a walk.
-func Of(w Walk) Why {
-	r := &reasoner{Walk: w, node: w.Cluster.Node(w.Trace.From.Node), now: w.Trace.Sent}
+func Of(w Input) Why {
+	r := &reasoner{Input: w, node: w.Cluster.Node(w.Trace.From.Node), now: w.Trace.Sent}
 	if n := len(w.Trace.Forward); n > 0 {
 		r.last = &w.Trace.Forward[n-1]
 		r.node, r.now = w.Cluster.Node(r.last.Node), r.last.After

@@ -153,7 +153,7 @@ func Parse(text string, sets map[string]*nb.AddressSet) (Expression, error) {
 		return nil, fmt.Errorf("match %q: %w", text, err)
 	}
 	p := &parser{words: words, sets: sets}
-	e, err := p.or()
+	e, err := p.expression()
 	if err == nil && len(p.words) > 0 {
 		err = fmt.Errorf("%q is not expected", p.words[0])
 	}
@@ -228,8 +228,9 @@ func (p *parser) next() (string, error) {
 	return w, nil
 }
 
-// or parses one level: OVN requires parentheses between && and ||.
-func (p *parser) or() (Expression, error) {
+// expression parses operands that are joined by && or by ||. OVN requires parentheses between the
+// two.
+func (p *parser) expression() (Expression, error) {
 	first, err := p.unary()
 	if err != nil {
 		return nil, err
@@ -262,7 +263,7 @@ func (p *parser) unary() (Expression, error) {
 		e, err := p.unary()
 		return not{e}, err
 	case p.take("("):
-		e, err := p.or()
+		e, err := p.expression()
 		if err == nil && !p.take(")") {
 			err = errors.New("a parenthesis is not closed")
 		}
@@ -364,8 +365,8 @@ func (p *parser) constant(field, w string) (Expression, error) {
 	switch {
 	case (field == "inport" || field == "outport") && quoted:
 		return portIs{field == "outport", name}, nil
-	case ctMarks(field) != 0 && (w == "0" || w == "1"):
-		return ctBit{ctMarks(field), w == "1"}, nil
+	case ctMarkBit(field) != 0 && (w == "0" || w == "1"):
+		return ctBit{ctMarkBit(field), w == "1"}, nil
 	case field == "flags.skip_snat_for_lb" && (w == "0" || w == "1"):
 		return skipFlag(w == "1"), nil
 	case field == "icmp4.type" || field == "icmp6.type":
@@ -409,8 +410,8 @@ func (p *parser) constant(field, w string) (Expression, error) {
 	return addressIn{dst, family, []netip.Prefix{prefix}}, nil
 }
 
-// ctMarks returns the bit of a part of ct_mark, 0 for other fields.
-func ctMarks(field string) uint32 {
+// ctMarkBit returns the bit of ct_mark that a field names, 0 for other fields.
+func ctMarkBit(field string) uint32 {
 	switch field {
 	case "ct_mark.natted":
 		return Natted
