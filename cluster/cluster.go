@@ -74,8 +74,8 @@ type Snapshot struct {
 	// PodsUnread reports that Pods of all nodes are needed but not read yet, so Pods is incomplete.
 	// Only the controller gets such a Snapshot. It must defer its decisions about Pods.
 	PodsUnread bool
-	// Received is when the oldest change that this Snapshot has, and the last one read did not
-	// have, arrived from the API server. It is zero for Snapshots of manifests.
+	// Received is when the oldest of the changes since the Snapshot that the reader got before
+	// arrived from the API server. It is zero for Snapshots of manifests.
 	Received time.Time
 }
 
@@ -171,12 +171,12 @@ func (m MAC) String() string { return string(m.AppendTo(make([]byte, 0, 17))) }
 
 // AppendTo appends the text of String to b.
 func (m MAC) AppendTo(b []byte) []byte {
-	const hex = "0123456789abcdef"
+	const digits = "0123456789abcdef"
 	for i, x := range m {
 		if i > 0 {
 			b = append(b, ':')
 		}
-		b = append(b, hex[x>>4], hex[x&15])
+		b = append(b, digits[x>>4], digits[x&15])
 	}
 	return b
 }

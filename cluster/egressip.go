@@ -34,12 +34,13 @@ type EgressIP struct {
 	// Previous are nodes that announced a load balancer address before and may have open
 	// connections to it, according to the status of the pool. Sorted.
 	Previous []Assignment
-	// Moving are addresses that move between two live nodes: both do SNAT for a time. The previous
-	// node of an address that moves to no node (To is empty) does, too. A load balancer address has
-	// one Move for each node that may have open connections to it. Only an agent sets Moving.
+	// Moving are addresses that move between two live nodes: both do SNAT for a time. If an address
+	// moves to no node (To is empty), its previous node still does SNAT. A load balancer address
+	// has one Move for each node that may have open connections to it. Only an agent sets Moving.
 	Moving     []Move
 	Conditions []metav1.Condition
-	// Claimed are those of Addresses at which an older Service is served. No pods leave with them.
+	// Claimed are those of Addresses that an older Service has: it is served there, and no pods
+	// leave with them.
 	Claimed []Claim
 	// Service is set if this EgressIP was made from an EgressService, or for a load balancer
 	// address.
@@ -49,10 +50,10 @@ type EgressIP struct {
 	Routed []Selector
 }
 
-// Claim says which object an address belongs to.
+// Claim is an address of an EgressIP that an older Service has.
 type Claim struct {
 	Address netip.Addr
-	By      Owner
+	By      Owner // the Service
 }
 
 // Assignment is an egress address and the node that has it.
@@ -69,10 +70,10 @@ const ForwardTime = 5 * time.Minute
 type Move struct {
 	Address  netip.Addr
 	From, To string
-	// Early reports that OVN of the new node may not do SNAT yet. Until it does, and shortly after,
-	// pods are not routed to the new node. For a load balancer address, Early reports that the new
-	// node may not know yet which nodes had the address. It would answer a packet of their
-	// connections with a TCP reset.
+	// Early reports that the new node is not ready. Its OVN may not do SNAT yet: until it does, and
+	// shortly after, pods are not routed to the node. For a load balancer address, the new node may
+	// not know yet which nodes had the address. It would answer packets of connections to these
+	// nodes with a TCP reset.
 	Early bool
 	// Lost reports that From seems dead. Packets to a load balancer address are not forwarded to
 	// it.

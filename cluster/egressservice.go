@@ -38,8 +38,8 @@ type EgressService struct {
 	// ClusterIPs are those of the Service, only if Table is set. Replies to clients have them as
 	// source, if the host did DNAT.
 	ClusterIPs []netip.Addr
-	// Announced is set if there is no EgressService: no pods leave with the addresses, a node only
-	// announces them.
+	// Announced is set if this was made only for load balancer addresses, without an object of kind
+	// EgressService: no pods leave with the addresses, a node only announces them.
 	Announced *Announcement
 }
 
@@ -96,10 +96,12 @@ func (e *EgressIP) DisplayName() string {
 // A load balancer address, and one that the node announces by BGP, may belong to no network,
 // because routers have routes for it. Such an address is on the network of the node's own address.
 func (e *EgressIP) NetworkFor(n *Node, networks []Network, a netip.Addr) (Network, bool) {
-	x, ok := NetworkOf(networks, a)
-	if ok || e.Service == nil && !slices.ContainsFunc(e.Routed,
-		func(s Selector) bool { return s.Matches(n.Egress.Labels) }) {
-		return x, ok
+	if x, ok := NetworkOf(networks, a); ok {
+		return x, true
+	}
+	routed := slices.ContainsFunc(e.Routed, func(s Selector) bool { return s.Matches(n.Egress.Labels) })
+	if e.Service == nil && !routed {
+		return Network{}, false
 	}
 	return NetworkOf(networks, n.Address(FamilyOf(a)))
 }

@@ -53,8 +53,10 @@ func (r *HostRule) String() string {
 	if r.Not {
 		s += " not"
 	}
-	if s += " from all"; r.From.IsValid() {
-		s = s[:len(s)-len("all")] + r.From.String()
+	if r.From.IsValid() {
+		s += " from " + r.From.String()
+	} else {
+		s += " from all"
 	}
 	if r.To.IsValid() {
 		s += " to " + r.To.String()

@@ -26,10 +26,9 @@ type LoadBalancer struct {
 	Created time.Time
 	Labels  map[string]string
 	Pool    string // the only pool that it may use; empty: all pools that select the Service
-	// Families are those of its cluster IPs, in their order. It needs an address of each, or with
-	// Prefers of at least one.
+	// Families are those of its cluster IPs, in their order. It needs an address of each.
 	Families []Family
-	Prefers  bool
+	Prefers  bool // an address of each of Families, but one of them is enough
 	// Requested are the only addresses that it may get, at most one per family.
 	Requested []netip.Addr
 	// Sharing is a key: Services with the same key may share an address. Empty: it shares none.

@@ -27,8 +27,9 @@ type Mode struct {
 	// SNAT. Otherwise the gateway router does both.
 	PodsByHost bool
 	// ClientsByHost: the host's nft directs external clients to Services. Otherwise flows of the
-	// gateway bridge direct them to the gateway router. Then PodsByHost must be false: under policy
-	// Local, an endpoint's reply must pass the NAT that the request passed.
+	// gateway bridge direct them to the gateway router. A mode without ClientsByHost must not have
+	// PodsByHost: under policy Local, an endpoint's reply must pass the NAT that the request
+	// passed.
 	ClientsByHost bool
 	// ServicesByHost: the host's routes and firewall apply to packets of Services to endpoints that
 	// are not pods, on any machine. Otherwise the gateway router's routes apply, if it has a

@@ -43,6 +43,7 @@ type Node struct {
 	Zone      string // label topology.kubernetes.io/zone
 	// Leaving reports that the Node is being deleted, or will be soon (taint
 	// ToBeDeletedByClusterAutoscaler): load balancers must not send it new connections (KEP-3836).
+	// Egress.Leaving has further reasons.
 	Leaving bool
 	// NetworkUnavailable is the status of the condition NetworkUnavailable, "True" or "False";
 	// empty if there is none.
@@ -140,7 +141,7 @@ type NodeEgress struct {
 	Assignable bool              // label LabelEgressAssignable
 	Ready      bool              // condition Ready is True, or kubelet shuts the node down
 	Labels     map[string]string // EgressIPs, EgressServices and pools select nodes by them
-	Leaving    bool              // cordoned, drained, shut down or deleted: addresses move to other nodes
+	Leaving    bool              // Node.Leaving, cordoned or shut down: addresses move to other nodes
 }
 
 // Excluded reports whether the node has the label by which load balancers skip it.

@@ -19,8 +19,7 @@ type Pod struct {
 	Ports []PodPort
 	// RequestedExtra are further addresses that it requests by an annotation, and Extra those among
 	// them that it may use.
-	Extra          []netip.Addr
-	RequestedExtra []netip.Addr
+	RequestedExtra, Extra []netip.Addr
 	// Unread reports that the Pod's object is not known, so neither are its Labels and Ports. A
 	// policy may select it. Only an agent sets it, for pods of its own node.
 	Unread bool

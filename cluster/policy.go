@@ -66,8 +66,8 @@ type PolicyRule struct {
 // addresses.
 type PolicyPeer struct {
 	Pods *PodSelector // nil: Nodes or Blocks
-	// Nodes selects nodes by their labels. The peer is their IPs, of a ClusterNetworkPolicy's
-	// egress rule.
+	// Nodes selects nodes by their labels: the peers are their IPs. Only egress rules of a
+	// ClusterNetworkPolicy have it.
 	Nodes *Selector
 	// Blocks are the addresses of an ipBlock without those of its exceptions, or of a list of
 	// networks: sorted, and none within another.

@@ -154,7 +154,8 @@ func SortProblems(list []Problem) []Problem {
 	return out
 }
 
-// shorten limits the problems of one object.
+// shorten limits the problems of one object. Those that represent others are the last of the list.
+// They become one.
 func shorten(list []Problem) []Problem {
 	listed, more := len(list), 0
 	for ; listed > 0 && list[listed-1].More > 0; listed-- {

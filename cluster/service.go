@@ -123,5 +123,5 @@ func LocalNodes(frontends []*Frontend) []string {
 		ready = serving
 	}
 	slices.Sort(ready)
-	return append([]string{}, slices.Compact(ready)...)
+	return append([]string{}, slices.Compact(ready)...) // not nil, even if there is none
 }

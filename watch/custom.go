@@ -26,8 +26,8 @@ import (
 // absentRetry is the time between checks for a resource that the server does not have.
 const absentRetry = 10 * time.Second
 
-// custom is a resource that is not Kubernetes' own. The client knows only those, so this file
-// decodes the JSON. A server without the resource has no objects.
+// custom is a resource that is not Kubernetes' own. The client decodes only Kubernetes' own
+// resources, so this file decodes the JSON. A server without the resource has no objects.
 type custom struct {
 	versions []schema.GroupVersion // the preferred one first; they have equal fields
 	name     string
@@ -38,10 +38,10 @@ type custom struct {
 
 var (
 	ovnGroup  = []schema.GroupVersion{v1.GroupVersion()}
-	egressIPs = custom{ovnGroup, v1.Resource, func() runtime.Object { return &v1.EgressIP{} },
+	egressIPs = custom{ovnGroup, v1.EgressIPResource, func() runtime.Object { return &v1.EgressIP{} },
 		func() runtime.Object { return &v1.EgressIPList{} },
 		func(m metav1.ObjectMeta) metav1.Object { return &v1.EgressIP{ObjectMeta: m} }}
-	egressServices = custom{ovnGroup, v1.ServiceResource, func() runtime.Object { return &v1.EgressService{} },
+	egressServices = custom{ovnGroup, v1.EgressServiceResource, func() runtime.Object { return &v1.EgressService{} },
 		func() runtime.Object { return &v1.EgressServiceList{} },
 		func(m metav1.ObjectMeta) metav1.Object { return &v1.EgressService{ObjectMeta: m} }}
 	loadBalancerPools = custom{[]schema.GroupVersion{v1alpha1.GroupVersion()}, v1alpha1.PoolResource,
@@ -69,7 +69,7 @@ func EgressIPPath() string { return egressIPs.path(v1.GroupVersion()) }
 
 // EgressServicePath is the path of the EgressServices of a namespace on the API server.
 func EgressServicePath(namespace string) string {
-	return "/apis/" + v1.GroupVersion().String() + "/namespaces/" + namespace + "/" + v1.ServiceResource
+	return "/apis/" + v1.GroupVersion().String() + "/namespaces/" + namespace + "/" + v1.EgressServiceResource
 }
 
 // PoolPath is the path of LoadBalancerPools on the API server.
@@ -171,7 +171,7 @@ func (k *kube) custom(ctx context.Context, client rest.Interface, r *custom) *so
 		r.withMeta)
 }
 
-// events reads the stream of a watch of such a resource.
+// events reads the stream of a watch of a custom resource.
 type events struct {
 	body     io.ReadCloser
 	decoder  *json.Decoder

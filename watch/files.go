@@ -56,8 +56,8 @@ func Files(ctx context.Context, dir string, config cluster.Config) (<-chan *clus
 	return out, nil
 }
 
-// folderCheck is how often the watched folder is compared with the one of that name: a mount over a
-// folder causes no event.
+// folderCheck is how often follow checks whether the path still leads to the watched folder: a
+// mount over a folder causes no event.
 const folderCheck = time.Second
 
 // folderWatch reports changes of a folder.

@@ -56,12 +56,12 @@ const backlog = 256
 // name, it reads no Pods, but FRRConfigurations. It reads Pods of other nodes while EgressIPs or
 // policies need them (otherpods.go).
 //
-// The first Snapshot follows when all objects have been read; without a node, when all but Pods
-// have: PodsUnread is set until Pods have, too. Later ones follow each change at once. In a burst,
-// after the first few, they follow at most every burstPause, and take at most a quarter of the
-// time. While the API server is down, the last one stays the newest; a reconnect reads missed
-// changes, deletions included. The logger in ctx (klog.NewContext) gets one line when the server
-// goes down and one when it is back.
+// The first Snapshot follows when all objects have been read. With an empty name, it does not wait
+// for Pods: PodsUnread is set until those that are needed have been read. Later ones follow each
+// change at once. In a burst, after the first few, they follow at most every burstPause, and take
+// at most a quarter of the time. While the API server is down, the last one stays the newest; a
+// reconnect reads missed changes, deletions included. The logger in ctx (klog.NewContext) gets one
+// line when the server goes down and one when it is back.
 func Kube(ctx context.Context, client *kubeapi.Client, node string,
 	config cluster.Config) (<-chan *cluster.Snapshot, error) {
 	if client == nil {
@@ -324,9 +324,9 @@ func (s *source) Replace(all []any, version string) error {
 }
 
 // lock locks known and newest. The returned function sets newest and unlocks them; it is called
-// after the change is sent. So what known and newest show is ahead, in the channel, of anything
-// that is sent later. resourceVersions only go back in a list, if the server's data were restored
-// from a backup.
+// after the change is sent. So a change that a goroutine sends after it has read them follows, in
+// the channel, the changes that they include. newest decreases only by a list, if the server's data
+// were restored from a backup.
 func (s *source) lock() (unlock func(version string)) {
 	s.mu.Lock()
 	return func(version string) {

@@ -55,8 +55,8 @@ type prior struct {
 	concerns func(object types.NamespacedName, namespace string) bool
 }
 
-// priorsOf returns the priors for the sources of NetworkPolicies, of ClusterNetworkPolicies, which
-// may select pods by the labels of Namespaces, and of these.
+// priorsOf returns the priors of new Pods: NetworkPolicies, ClusterNetworkPolicies and Namespaces,
+// by the labels of which policies may select pods.
 func priorsOf(client *kubeapi.Client, policies, clusterPolicies, namespaces *source) []prior {
 	return []prior{
 		{policies, "networkpolicies", func(ctx context.Context, namespace string) (runtime.Object, error) {
@@ -135,7 +135,7 @@ func (n *newPods) replace(all []any, version string) error {
 	n.passed = map[types.NamespacedName]types.UID{}
 	var known []any
 	for _, o := range all {
-		pod := o.(*corev1.Pod) // as in the list
+		pod := o.(*corev1.Pod) // the reflector passes no other type
 		if before[nameOf(pod)] == pod.UID {
 			n.passed[nameOf(pod)] = pod.UID
 			known = append(known, pod)

@@ -58,8 +58,9 @@ func (n *policyNeeds) check(s *cluster.Snapshot) bool {
 	if same && cluster.SameList(n.policies, s.Policies) {
 		return n.cause != nil
 	}
-	none := n.cause == nil && same // of the policies that did not change
-	// The policy that needed them, or its successor, probably still does.
+	onlyFirst := n.cause == nil && same // policies that did not change still need none
+	// first are the policies to check first: the one that needed Pods probably still does; if it is
+	// gone, one that is new may.
 	first := cluster.Compare(n.policies, s.Policies, (*cluster.Policy).Compare).Added
 	if slices.Contains(s.Policies, n.cause) {
 		first = []*cluster.Policy{n.cause}
@@ -85,7 +86,7 @@ func (n *policyNeeds) check(s *cluster.Snapshot) bool {
 			n.cause = list[i]
 			return true
 		}
-		if none {
+		if onlyFirst {
 			break
 		}
 	}
@@ -118,8 +119,8 @@ func (o *ownPods) add(p *cluster.Pod) {
 	}
 }
 
-// lackLabel reports whether no Pod has one of the labels of a requirement. This shows at once that
-// most selectors of other Pods select none of these.
+// lackLabel reports whether no Pod has one of the labels of a requirement. If so, a selector with
+// the requirement selects none of them, and need not be evaluated for each Pod.
 func (o *ownPods) lackLabel(r cluster.Requirement) bool {
 	return r.Operator == metav1.LabelSelectorOpIn && !slices.ContainsFunc(r.Values,
 		func(v string) bool { return o.labels[[2]string{r.Key, v}] })
@@ -146,8 +147,9 @@ func selectsAny(s *cluster.PodSelector, pods map[string]*ownPods, namespaces []*
 	return false
 }
 
-// otherPods selects the Pods of other nodes. It omits Pods without a node: if one were scheduled to
-// this node, this watch would report its deletion when the watch of the node's own Pods reports it.
+// otherPods selects the Pods of other nodes. It omits Pods without a node. Otherwise, when a Pod is
+// scheduled to this node, this watch would report it as deleted, and the watch of the node's own
+// Pods as new, in any order.
 func otherPods(node string) fields.Selector {
 	scheduled := fields.OneTermNotEqualSelector(fieldNodeName, "")
 	if node == "" {

@@ -73,8 +73,8 @@ func (a *resourceClient) ListWithContext(ctx context.Context, options metav1.Lis
 		options.ResourceVersion = ""
 	}
 	if options.ResourceVersion != "" && options.Limit > 0 {
-		// In pages, a server would list the state at exactly that version, and a watch from a
-		// version that is too old would stay too old.
+		// Without it, a server lists pages of the state at exactly that version. If the version is
+		// too old for a watch, the list would return the same version again.
 		options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	}
 	list, err := a.ListWatch.ListWithContext(ctx, options)

@@ -73,8 +73,8 @@ func (n Neighbor) Takes(a netip.Addr) bool {
 	return err == nil && session.Is4() == a.Is4()
 }
 
-// Announce returns a copy of the neighbor to which exactly these prefixes are announced, and from
-// which nothing more is received.
+// Announce returns a copy of the neighbor to which exactly these prefixes are announced. It does
+// not define which prefixes are received from the neighbor: other FRRConfigurations do.
 func (n Neighbor) Announce(prefixes []string) Neighbor {
 	out := maps.Clone(n)
 	delete(out, "toReceive")

@@ -13,8 +13,8 @@ func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: "k8s.ovn.org", Version: "v1"}
 }
 
-// Resource is the name of EgressIPs in the API's paths.
-const Resource = "egressips"
+// EgressIPResource is the name of EgressIPs in the API's paths.
+const EgressIPResource = "egressips"
 
 // EgressIP gives pods a source address for packets that leave the cluster. It is cluster-scoped.
 type EgressIP struct {
@@ -84,7 +84,7 @@ type EgressIPList struct {
 const (
 	ConditionAssigned  = "EgressIPAssigned" // every address has a node
 	ConditionAllocated = "AddressAllocated" // it has an address of each family of its pool
-	// False while an older EgressIP has pods that this one selects as well, or it selects no
-	// namespace
+	// ConditionSelects is False while it selects no namespace, or pods that an older EgressIP
+	// selects as well.
 	ConditionSelects = "PodsSelected"
 )

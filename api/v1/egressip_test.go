@@ -135,8 +135,9 @@ func shares(t *testing.T, a, b reflect.Value, path string) {
 // TestDefinitionHasTheFields: the resource definition and the Go types have the same fields, so
 // that the API server drops no field.
 func TestDefinitionHasTheFields(t *testing.T) {
-	definition(t, crdFile, v1.GroupVersion().WithResource(v1.Resource), "EgressIP", reflect.TypeFor[v1.EgressIP]())
-	definition(t, serviceCRDFile, v1.GroupVersion().WithResource(v1.ServiceResource), "EgressService",
+	definition(t, crdFile, v1.GroupVersion().WithResource(v1.EgressIPResource), "EgressIP",
+		reflect.TypeFor[v1.EgressIP]())
+	definition(t, serviceCRDFile, v1.GroupVersion().WithResource(v1.EgressServiceResource), "EgressService",
 		reflect.TypeFor[v1.EgressService]())
 	definition(t, poolCRDFile, v1alpha1.GroupVersion().WithResource(v1alpha1.PoolResource), "LoadBalancerPool",
 		reflect.TypeFor[v1alpha1.LoadBalancerPool]())

@@ -5,8 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ServiceResource is the name of EgressServices in the API's paths.
-const ServiceResource = "egressservices"
+// EgressServiceResource is the name of EgressServices in the API's paths.
+const EgressServiceResource = "egressservices"
 
 // EgressService gives the endpoints of the Service with its name and namespace the Service's load
 // balancer address as their source when packets leave the cluster. The Service must have one. The

@@ -30,7 +30,7 @@ func TestServer(t *testing.T) {
 	check(t, err)
 	define(t, client)
 
-	eips := client.Resource(v1.GroupVersion().WithResource(v1.Resource))
+	eips := client.Resource(v1.GroupVersion().WithResource(v1.EgressIPResource))
 	for _, c := range []struct{ addresses, says string }{
 		{`["172.18.0.33", "FC00:f853:ccd::33"]`, ""},
 		{`[]`, "should have at least 1 items"},
@@ -123,7 +123,7 @@ func define(t *testing.T, client dynamic.Interface) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for {
-		_, err := client.Resource(v1.GroupVersion().WithResource(v1.Resource)).List(ctx, metav1.ListOptions{})
+		_, err := client.Resource(v1.GroupVersion().WithResource(v1.EgressIPResource)).List(ctx, metav1.ListOptions{})
 		if err == nil {
 			return
 		}

@@ -48,7 +48,8 @@ const (
 // Field returns the path of an annotation in its object, for a Problem.
 func Field(annotation string) string { return "metadata.annotations[" + annotation + "]" }
 
-// invalid collects the errors of the parts of an annotation that are not used.
+// invalid is the errors of the parts of an annotation that are not used. Its methods parse a part
+// and add its errors.
 type invalid []error
 
 func (x *invalid) add(format string, args ...any) { *x = append(*x, fmt.Errorf(format, args...)) }

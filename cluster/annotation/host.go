@@ -57,8 +57,8 @@ func FormatHostLinks(list []cluster.HostLink) string {
 	return string(text)
 }
 
-// ParseHostLinks reads the output of FormatHostLinks. The list is nil, as for a node
-// without the annotation, only if the text is no such list.
+// ParseHostLinks reads the output of FormatHostLinks. If the text is no JSON list of links, it
+// returns nil, as for a node without the annotation; else a list that is not nil, even if empty.
 func ParseHostLinks(text string) ([]cluster.HostLink, []error) {
 	var list []hostLinkJSON
 	if err := json.Unmarshal([]byte(text), &list); err != nil {

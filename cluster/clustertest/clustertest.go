@@ -25,8 +25,8 @@ func mac(s string) cluster.MAC {
 	return m
 }
 
-// Node makes a dual-stack node with the documents' addresses: number 1 is ovn-worker with
-// 172.18.0.3.
+// Node makes a dual-stack node with a pod range of number id. octet is the end of its address in
+// 172.18.0.0/16, as in 172.18.0.3 for 3, and in fc00:f853:ccd::/64.
 func Node(name string, id, octet int) *cluster.Node {
 	v4, v6 := addr(fmt.Sprintf("172.18.%d.%d", octet/256, octet%256)), addr(fmt.Sprintf("fc00:f853:ccd::%x", octet))
 	return &cluster.Node{
@@ -133,8 +133,8 @@ func ManyEgressIPs(nodes, egressIPs, pods int) *cluster.Snapshot {
 	return s
 }
 
-// Edit removes an element, adds one, or replaces one by itself with other contents; the list stays
-// sorted and without duplicates, as a Store's.
+// Edit removes an element, adds one, or replaces one by another that compare orders as equal. The
+// list stays sorted and without duplicates, as a Store's.
 func Edit[T any](t *rapid.T, old []T, draw func(*rapid.T) T, compare func(a, b T) int) []T {
 	list := slices.Clone(old)
 	if len(list) > 0 && rapid.Bool().Draw(t, "remove") {

@@ -11,7 +11,7 @@ import (
 	"hairpin/cluster"
 )
 
-// policyNamespaces and policyLabels are few, so that selectors often match.
+// These are few, so that policies often match.
 var (
 	policyNamespaces = []string{"x", "y", "z"}
 	policyPorts      = []cluster.PodPort{{Name: "dns", Protocol: cluster.UDP}, {Name: "web", Protocol: cluster.TCP}}
@@ -96,9 +96,9 @@ func DrawPolicy(t *rapid.T) *cluster.Policy {
 	return p
 }
 
-// drawClusterPolicy draws a ClusterNetworkPolicy. Two of them have the same priority. The API does
-// not define which of their rules decides, so these have no rules that pass: then it is defined
-// here.
+// drawClusterPolicy draws a ClusterNetworkPolicy. Two of them, "s" and "t", have the same priority,
+// and the API does not define which of their rules decides. They have no rules that pass: without
+// these, Hairpin defines it.
 func drawClusterPolicy(t *rapid.T) *cluster.Policy {
 	name := rapid.SampledFrom([]string{"r", "s", "t"}).Draw(t, "cluster policy")
 	p := &cluster.Policy{Owner: cluster.Owner{Kind: "ClusterNetworkPolicy", Name: name},

@@ -47,7 +47,7 @@ func FRRConfiguration(o *frrk8s.FRRConfiguration) *cluster.FRRConfiguration {
 	if err != nil || o.DeletionTimestamp != nil {
 		return nil
 	}
-	// without what changes when nothing of interest does
+	// without fields that often change and that Hairpin does not use
 	object := &frrk8s.FRRConfiguration{Spec: o.Spec, ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace,
 		Name: o.Name, UID: o.UID, Labels: maps.Clone(o.Labels), OwnerReferences: slices.Clone(o.OwnerReferences)}}
 	return &cluster.FRRConfiguration{Owner: cluster.FRRConfigurationOwner(o), Nodes: nodes, Object: object}

@@ -17,7 +17,8 @@ import (
 	"hairpin/cluster"
 )
 
-// clusterNetworkPolicySpec is the spec, as far as it has one form.
+// clusterNetworkPolicySpec is the spec. Unions, of which a later version of the API may have
+// further fields, are maps by field.
 type clusterNetworkPolicySpec struct {
 	Tier     string                     `json:"tier"`
 	Priority *int64                     `json:"priority"`
@@ -36,14 +37,15 @@ type clusterNetworkPolicyRule struct {
 
 type clusterNetworkPolicyParser struct{ objectParser }
 
-// ClusterNetworkPolicy returns the facts of a ClusterNetworkPolicy. What it cannot read fails
-// closed, as the API asks for peers of an unknown kind:
+// ClusterNetworkPolicy returns the facts of a ClusterNetworkPolicy. Parts that it cannot read fail
+// closed. The API requires that for peers of an unknown kind.
 //
 //   - A rule with an invalid or unknown part matches nothing if its action is Accept. Otherwise it
 //     denies everything.
 //   - With an unknown tier or an invalid priority, this holds for all rules, in the tier Admin.
 //   - With an invalid subject, the policy selects no pod: all rules are without effect.
-//   - Rules beyond MaxRules are one rule with invalid parts, in place of the last.
+//   - If a direction has more than MaxRules, rule MaxRules and those after it are replaced by one
+//     rule: it denies everything if one of them is not Accept, and otherwise matches nothing.
 func ClusterNetworkPolicy(o *clusternetworkpolicy.ClusterNetworkPolicy) (*cluster.Policy, []cluster.Problem) {
 	p := clusterNetworkPolicyParser{objectParser{owner: Owner(o)}}
 	policy := &cluster.Policy{Owner: p.owner, Tier: cluster.TierAdmin}
@@ -92,7 +94,7 @@ func strictJSON(text []byte, into any) error {
 	return errors.Join(append(unknown, err)...)
 }
 
-// rules parses the rules of a direction. list is the name of their lists of peers.
+// rules parses the rules of a direction. list is the name of their lists of peers, "from" or "to".
 func (p *clusterNetworkPolicyParser) rules(field, list string, rules []clusterNetworkPolicyRule,
 	valid bool) (out []cluster.PolicyRule) {
 	for i := range rules {
@@ -106,7 +108,8 @@ func (p *clusterNetworkPolicyParser) rules(field, list string, rules []clusterNe
 		for _, x := range problems {
 			p.problem(at+x.Field, "%s: %s", x.Message, whenClosed(action))
 		}
-		if rule.Action = action; !valid || err != nil || len(problems) > 0 {
+		rule.Action = action
+		if !valid || err != nil || len(problems) > 0 {
 			rule = failClosed(action)
 		}
 		out = append(out, rule)
@@ -204,7 +207,7 @@ func fieldOf(fields map[string]json.RawMessage) string {
 	return ""
 }
 
-// maxField is the largest length of a name of a field in bytes, for one that the API may get.
+// maxField is the largest number of bytes of an unknown field's name that a Problem has.
 const maxField = 63
 
 func onlyField(fields map[string]json.RawMessage) (string, error) {

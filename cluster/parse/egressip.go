@@ -65,7 +65,7 @@ func (p *egressIPParser) addresses(e *cluster.EgressIP, list string, texts []str
 	}
 }
 
-// ranges parses destinations. An invalid one is none: the others count.
+// ranges parses destinations. It omits invalid ones.
 func (p *egressIPParser) ranges(field string, texts []string) (list []netip.Prefix) {
 	for i, text := range texts {
 		c, ok := cluster.ParsePrefix(text)
@@ -79,8 +79,8 @@ func (p *egressIPParser) ranges(field string, texts []string) (list []netip.Pref
 	return widest(list)
 }
 
-// assigned reads the status. An item that cannot be read was not written by a controller, and is
-// ignored.
+// assigned reads the status. It omits items with an invalid address, which no controller wrote, and
+// those without a node.
 func (p *egressIPParser) assigned(items []v1.EgressIPStatusItem) []cluster.Assignment {
 	var list []cluster.Assignment
 	for i, x := range items {

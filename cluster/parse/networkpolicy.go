@@ -66,7 +66,8 @@ func NetworkPolicy(o *networkingv1.NetworkPolicy) (*cluster.Policy, []cluster.Pr
 	return policy, p.problems.List()
 }
 
-// rule parses one rule. field is its path, and list is the name of its list of peers.
+// rule parses one rule. field is its path, and list is the name of its list of peers, "from" or
+// "to".
 func (p *networkPolicyParser) rule(field, list string, peers []networkingv1.NetworkPolicyPeer,
 	ports []networkingv1.NetworkPolicyPort) cluster.PolicyRule {
 	r := cluster.PolicyRule{AllPeers: len(peers) == 0, AllPorts: len(ports) == 0}
@@ -122,8 +123,8 @@ func (p *networkPolicyParser) podsPeer(field string, peer *networkingv1.NetworkP
 	return &s
 }
 
-// ipBlock returns the prefixes of a peer with an ipBlock, at most that many: none if it is invalid
-// or has more.
+// ipBlock returns the prefixes of a peer with an ipBlock. It returns none if the peer is invalid or
+// has more than most prefixes.
 func (p *networkPolicyParser) ipBlock(field string, peer *networkingv1.NetworkPolicyPeer, most int) []netip.Prefix {
 	b := peer.IPBlock
 	if peer.PodSelector != nil || peer.NamespaceSelector != nil {

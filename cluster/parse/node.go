@@ -56,7 +56,8 @@ func (p *nodeParser) lifecycle(o *corev1.Node) {
 			p.node.NetworkUnavailable = string(c.Status)
 		case corev1.NodeReady:
 			stops := c.Status == corev1.ConditionFalse && strings.Contains(c.Message, shutdownMessage)
-			p.node.Egress.Ready, shutdown = c.Status == corev1.ConditionTrue || stops, shutdown || stops
+			p.node.Egress.Ready = c.Status == corev1.ConditionTrue || stops
+			shutdown = shutdown || stops
 		}
 	}
 	_, p.node.Egress.Assignable = o.Labels[cluster.LabelEgressAssignable]

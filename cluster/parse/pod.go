@@ -13,8 +13,8 @@ import (
 	"hairpin/cluster/annotation"
 )
 
-// Pod returns nil for a Pod that has no address of the pod network and will not get one. It
-// returns a starting Pod without addresses.
+// Pod returns nil for a Pod that has no address of the pod network and will not get one, and for
+// one with only invalid addresses. It returns a starting Pod without addresses.
 func Pod(o *corev1.Pod) (*cluster.Pod, []cluster.Problem) {
 	if o.Spec.HostNetwork || o.Spec.NodeName == "" || o.Status.Phase == corev1.PodSucceeded ||
 		o.Status.Phase == corev1.PodFailed {

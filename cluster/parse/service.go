@@ -39,7 +39,7 @@ type serviceParser struct {
 
 // Service returns the Frontends of one Service, sorted and without Backends. It returns none
 // for a Service that is not served: one with another proxy, a headless one, or an ExternalName.
-func Service(o *corev1.Service) (served bool, ports []*cluster.Frontend, problems []cluster.Problem) {
+func Service(o *corev1.Service) (served bool, frontends []*cluster.Frontend, problems []cluster.Problem) {
 	spec := &o.Spec
 	if ignored(o.Labels) || spec.Type == corev1.ServiceTypeExternalName || spec.ClusterIP == corev1.ClusterIPNone {
 		return false, nil, nil
@@ -59,15 +59,15 @@ func Service(o *corev1.Service) (served bool, ports []*cluster.Frontend, problem
 		spec.HealthCheckNodePort <= 65535 {
 		base.HealthCheckNodePort = uint16(spec.HealthCheckNodePort)
 	}
-	frontends := p.parsePorts()
-	balancer, external := p.limit(len(frontends), p.ingress(o),
+	ports := p.parsePorts()
+	balancer, external := p.limit(len(ports), p.ingress(o),
 		p.addresses("spec.externalIPs", spec.ExternalIPs, cluster.ParseHostAddr))
-	ranges, records := p.sourceRanges(len(frontends)*len(balancer)), ingressPorts(o)
+	ranges, records := p.sourceRanges(len(ports)*len(balancer)), ingressPorts(o)
 	for _, ip := range p.clusterIPs() {
 		base.Family, base.ClusterIP = cluster.FamilyOf(ip), ip
 		base.SourceRanges, base.Restricted = ranges.of(base.Family)
 		base.ExternalIPs, base.LoadBalancerIPs = ofFamily(external, base.Family), ofFamily(balancer, base.Family)
-		for _, port := range frontends {
+		for _, port := range ports {
 			f := new(base)
 			f.PortName, f.Protocol, f.Port, f.NodePort = port.PortName, port.Protocol, port.Port, port.NodePort
 			if len(records) > 0 {
@@ -76,11 +76,11 @@ func Service(o *corev1.Service) (served bool, ports []*cluster.Frontend, problem
 						cluster.LoadBalancerPort{Protocol: f.Protocol, Port: f.Port})
 				})
 			}
-			ports = append(ports, f)
+			frontends = append(frontends, f)
 		}
 	}
-	slices.SortFunc(ports, (*cluster.Frontend).Compare)
-	return true, ports, p.problems.List()
+	slices.SortFunc(frontends, (*cluster.Frontend).Compare)
+	return true, frontends, p.problems.List()
 }
 
 // checkEnums reports values that Kubernetes does not define. They count as not set.
@@ -123,7 +123,7 @@ func (p *serviceParser) clusterIPs() []netip.Addr {
 	return out
 }
 
-// parsePorts omits ports with invalid values.
+// parsePorts returns a Frontend for each valid port, with nothing but the port's own fields.
 func (p *serviceParser) parsePorts() []cluster.Frontend {
 	if len(p.spec.Ports) == 0 {
 		p.problem("spec.ports", "the Service has no port")

@@ -20,8 +20,8 @@ type sourceRanges struct {
 }
 
 // sourceRanges parses the clients that may reach the load balancer's addresses. An invalid range
-// allows no client; the others stay valid. Places is the number of addresses and ports at which
-// each range is needed.
+// allows no client; the others stay valid. places is the number of pairs of an address and a port:
+// each range is needed at each.
 func (p *serviceParser) sourceRanges(places int) sourceRanges {
 	texts := p.spec.LoadBalancerSourceRanges
 	r := sourceRanges{given: len(texts) > 0}

@@ -31,7 +31,7 @@ func (s *Store) withAnnounced(egressIPs []*cluster.EgressIP, pools []*cluster.Po
 			}
 		}
 	}
-	of := map[cluster.Owner]*cluster.EgressIP{}
+	byService := map[cluster.Owner]*cluster.EgressIP{}
 	for _, p := range pools {
 		for i := range p.Status.Addresses {
 			x := &p.Status.Addresses[i]
@@ -39,9 +39,10 @@ func (s *Store) withAnnounced(egressIPs []*cluster.EgressIP, pools []*cluster.Po
 			if err != nil || !p.Has(a) || hosted[a] || len(x.Services) == 0 {
 				continue
 			}
+			// For an EgressIP, it is "EgressIP/name". No namespace has the name EgressIP.
 			namespace, name, _ := strings.Cut(x.Services[0], "/")
 			owner := cluster.Owner{Kind: "Service", Namespace: namespace, Name: name}
-			e := of[owner]
+			e := byService[owner]
 			if e == nil {
 				if e = s.announcedFor(owner); e == nil {
 					continue
@@ -50,10 +51,10 @@ func (s *Store) withAnnounced(egressIPs []*cluster.EgressIP, pools []*cluster.Po
 			if !s.servedAt(owner, a) || slices.Contains(e.Addresses, a) {
 				continue
 			}
-			of[owner] = e
+			byService[owner] = e
 			e.Addresses = append(e.Addresses, a)
-			if e.Service.Nodes.Requirements = append(e.Service.Nodes.Requirements,
-				p.Nodes.Requirements...); x.Node != "" {
+			e.Service.Nodes.Requirements = append(e.Service.Nodes.Requirements, p.Nodes.Requirements...)
+			if x.Node != "" {
 				e.Assigned = append(e.Assigned, cluster.Assignment{Address: a, Node: x.Node})
 			} else {
 				e.Service.Announced.Message = x.Message
@@ -63,20 +64,20 @@ func (s *Store) withAnnounced(egressIPs []*cluster.EgressIP, pools []*cluster.Po
 			}
 		}
 	}
-	if len(of) == 0 {
-		s.announced = nil
+	if len(byService) == 0 {
+		s.lastWithAnnounced = nil
 		return egressIPs
 	}
 	list := slices.Clone(egressIPs)
-	for _, e := range of {
+	for _, e := range byService {
 		s.completeAnnounced(e)
-		list = append(list, keepPointer(s.announced, e))
+		list = append(list, keepPointer(s.lastWithAnnounced, e))
 	}
 	slices.SortFunc(list, (*cluster.EgressIP).Compare)
-	if !slices.Equal(list, s.announced) {
-		s.announced = list
+	if !slices.Equal(list, s.lastWithAnnounced) {
+		s.lastWithAnnounced = list
 	}
-	return s.announced
+	return s.lastWithAnnounced
 }
 
 // announcedFor returns what is announced for a Service, without addresses; nil if the Service is

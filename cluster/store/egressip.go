@@ -8,9 +8,9 @@ import (
 	"hairpin/cluster"
 )
 
-// markClaimed records the addresses of EgressIPs at which Services are served, and which nodes
-// announce their addresses by BGP. The guard has already removed those of younger Services.
-func (s *Store) markClaimed(egressIPs []*cluster.EgressIP, frontends []*cluster.Frontend) []*cluster.EgressIP {
+// withClaimedAndRouted sets Claimed and Routed of EgressIPs. All Services that are served at an
+// address of an EgressIP are older: the guard has removed the address from younger ones.
+func (s *Store) withClaimedAndRouted(egressIPs []*cluster.EgressIP, frontends []*cluster.Frontend) []*cluster.EgressIP {
 	by := map[netip.Addr]cluster.Owner{}
 	var routed []cluster.Selector
 	for _, a := range s.advertisements.all() {
@@ -39,14 +39,14 @@ func (s *Store) markClaimed(egressIPs []*cluster.EgressIP, frontends []*cluster.
 		if len(claims)+len(routed) > 0 {
 			out := *e
 			out.Claimed, out.Routed = claims, routed
-			e = keepPointer(s.claimed, &out)
+			e = keepPointer(s.lastMarked, &out)
 		}
 		list = append(list, e)
 	}
-	if !slices.Equal(s.claimed, list) {
-		s.claimed = list
+	if !slices.Equal(s.lastMarked, list) {
+		s.lastMarked = list
 	}
-	return s.claimed
+	return s.lastMarked
 }
 
 // keepPointer returns the element of a sorted list that is deeply equal to e; if there is none, e.

@@ -13,7 +13,7 @@ import (
 func (s *Store) withServices(egressIPs []*cluster.EgressIP, problems *[]cluster.Problem) []*cluster.EgressIP {
 	all := s.egressServices.all()
 	if len(all) == 0 {
-		s.withEgress = nil
+		s.lastWithServices = nil
 		return egressIPs
 	}
 	oldest := map[netip.Addr]*cluster.Frontend{}
@@ -30,12 +30,12 @@ func (s *Store) withServices(egressIPs []*cluster.EgressIP, problems *[]cluster.
 	for _, x := range all {
 		e, wrong := s.egressIPFor(x, oldest)
 		*problems = append(*problems, wrong...)
-		list = append(list, keepPointer(s.withEgress, e))
+		list = append(list, keepPointer(s.lastWithServices, e))
 	}
-	if !slices.Equal(list, s.withEgress) {
-		s.withEgress = list
+	if !slices.Equal(list, s.lastWithServices) {
+		s.lastWithServices = list
 	}
-	return s.withEgress
+	return s.lastWithServices
 }
 
 // egressIPFor makes an EgressIP of an EgressService, with the first address of each family at which
@@ -90,7 +90,8 @@ func (s *Store) egressIPFor(x *parse.EgressServiceSpec,
 	out.ClusterIPs = slices.Compact(out.ClusterIPs)
 	slices.SortFunc(out.Endpoints, netip.Addr.Compare)
 	out.Endpoints = slices.Compact(out.Endpoints)
-	if out.Nodes = x.Nodes; x.Network {
+	out.Nodes = x.Nodes
+	if x.Network {
 		e.Addresses, out.Network = nil, true
 		return e, nil
 	}

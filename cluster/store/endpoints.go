@@ -121,7 +121,8 @@ func (v *service) endpoints(from []source, limit int) []cluster.Backend {
 	return out
 }
 
-// merge returns at most room endpoints, the fittest first, sorted and without duplicates.
+// merge returns at most limit endpoints, sorted and without duplicates. If there are more, it takes
+// the fittest.
 func (v *service) merge(from []source, limit int) []cluster.Backend {
 	if limit == 0 {
 		return nil

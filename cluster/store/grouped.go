@@ -24,8 +24,8 @@ func newGrouped[T any](owner func(T) cluster.Owner) grouped[T] {
 	return grouped[T]{owner: owner, same: same[T], byOwner: map[cluster.Owner][]T{}, stale: map[cluster.Owner]bool{}}
 }
 
-// newGroupedValues returns a list of values that are the same if they are equal.
-func newGroupedValues[T comparable](owner func(T) cluster.Owner) grouped[T] {
+// newGroupedComparable returns a list of values that are the same if they are equal by ==.
+func newGroupedComparable[T comparable](owner func(T) cluster.Owner) grouped[T] {
 	g := newGrouped(owner)
 	g.same = func(a, b T) bool { return a == b }
 	return g

@@ -8,7 +8,8 @@ import (
 	"hairpin/cluster"
 )
 
-// comparedPolicies limits how many policies of one priority are compared with each.
+// comparedPolicies is the largest number of policies of the same priority with which a policy is
+// compared.
 const comparedPolicies = 50
 
 // samePriority reports ClusterNetworkPolicies of one tier that have the same priority, rules for

@@ -42,8 +42,8 @@ func (v *service) find(owner cluster.Owner) (int, bool) {
 }
 
 // frontends returns the ports with the slices' endpoints. It reuses a Frontend of old that is
-// equal, so that a reader can detect changes by pointer. A port of which the guard rejects nothing
-// shares its Frontend, which saves memory.
+// equal, so that a reader can detect changes by pointer. If the guard rejects nothing of a port,
+// v.ports has the same Frontend as the result, which saves memory.
 func (v *service) frontends(old []*cluster.Frontend, g *trust.Guard) []*cluster.Frontend {
 	var out []*cluster.Frontend
 	v.refused = cluster.Problems{}
@@ -111,7 +111,7 @@ func equalBackends(b, c cluster.Backend) bool {
 // slice is an EndpointSlice with what the guard decides about its endpoints.
 type slice struct {
 	parse.Slice
-	port     uint16            // of all Endpoints, if the list is that of a Frontend; otherwise 0
+	port     uint16            // of all Endpoints, if a Frontend shares the list; otherwise 0
 	accepted []cluster.Backend // those of Endpoints that the guard accepts
 	guard    int               // the number of that guard
 	refused  []cluster.Problem // by the guard

@@ -57,11 +57,12 @@ type Store struct {
 	podProblems    map[cluster.Owner][]cluster.Problem // of Pods
 	requestsExtra  map[cluster.Owner]bool              // Pods that request extra addresses
 	withExtra      map[cluster.Owner]*cluster.Pod      // Pods with accepted extra addresses
-	claimed        []*cluster.EgressIP                 // the result of markClaimed in the last Snapshot
-	withEgress     []*cluster.EgressIP                 // claimed and those of EgressServices, if there are any
-	announced      []*cluster.EgressIP                 // withEgress and those of announced addresses, if there are any
-	vettedPools    []*cluster.Pool                     // as in the last Snapshot
 	last           *cluster.Snapshot
+
+	// Of the last Snapshot, to keep pointers: the results of withClaimedAndRouted, of withServices
+	// and withAnnounced, nil if these added nothing, and of vetPools.
+	lastMarked, lastWithServices, lastWithAnnounced []*cluster.EgressIP
+	vettedPools                                     []*cluster.Pool
 }
 
 // New returns an empty Store.
@@ -81,8 +82,8 @@ func New(config cluster.Config) *Store {
 		loadBalancers:  newGrouped(func(l *cluster.LoadBalancer) cluster.Owner { return l.Owner }),
 		advertisements: newGrouped(func(a *cluster.Advertisement) cluster.Owner { return a.Owner }),
 		frrs:           newGrouped(func(c *cluster.FRRConfiguration) cluster.Owner { return c.Owner }),
-		frontends:      newGroupedValues(func(f *cluster.Frontend) cluster.Owner { return f.Owner }),
-		problems:       newGroupedValues(func(p cluster.Problem) cluster.Owner { return p.Owner }),
+		frontends:      newGroupedComparable(func(f *cluster.Frontend) cluster.Owner { return f.Owner }),
+		problems:       newGroupedComparable(func(p cluster.Problem) cluster.Owner { return p.Owner }),
 		services:       map[cluster.Owner]*service{},
 		sliceServices:  map[cluster.Owner]cluster.Owner{},
 		stale:          map[cluster.Owner]bool{},
@@ -256,22 +257,21 @@ func (s *Store) note(owner cluster.Owner, problems []cluster.Problem) {
 // Snapshot returns the current state, or the previous Snapshot if nothing in it changed. It shares
 // nothing that a later Set would change.
 func (s *Store) Snapshot() *cluster.Snapshot {
-	changed := s.last == nil || s.nodes.changed() || s.egressIPs.changed() || s.ranges.changed() || s.pools.changed()
-	changedNodes := slices.Collect(maps.Keys(s.nodes.stale))
-	vetted := s.updateGuard(changed)
+	forGuard := s.last == nil || s.nodes.changed() || s.egressIPs.changed() || s.ranges.changed() || s.pools.changed()
+	changedNodes := slices.Collect(maps.Keys(s.nodes.stale)) // before updateGuard reads s.nodes.all()
+	vetted := s.updateGuard(forGuard)
 	for owner := range s.stale {
 		s.refresh(owner, s.services[owner])
 	}
 	s.stale = map[cluster.Owner]bool{} // a map that was cleared is as large as before
-	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() ||
+	if forGuard || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() ||
 		s.namespaces.changed() || s.egressServices.changed() || s.policies.changed() || s.loadBalancers.changed() ||
 		s.advertisements.changed() || s.frrs.changed() {
 		s.checkPodNodes(changedNodes, &vetted)
 		policies := s.policies.all()
-		// the problems of policies here, then of pools, EgressServices and extra addresses
-		denied := samePriority(policies)
+		denied := samePriority(policies) // the calls below add problems of other objects
 		pools := s.vetPools(&denied)
-		egressIPs := s.withServices(s.markClaimed(s.egressIPs.all(), s.frontends.all()), &denied)
+		egressIPs := s.withServices(s.withClaimedAndRouted(s.egressIPs.all(), s.frontends.all()), &denied)
 		s.last = &cluster.Snapshot{
 			Config:        withServiceCIDRs(s.config, s.ranges.all()),
 			Nodes:         s.nodes.all(),
@@ -292,7 +292,8 @@ func (s *Store) Snapshot() *cluster.Snapshot {
 }
 
 // checkPodNodes checks whether Pods have addresses of other nodes: Pods that changed, and Pods of
-// nodes that changed, also if only their address ranges did.
+// nodes that changed, also if only their address ranges did. It must precede s.pods.all(), after
+// which no Pod counts as changed.
 func (s *Store) checkPodNodes(changedNodes []cluster.Owner, vetted *trust.VettedChanges) {
 	check := func(o cluster.Owner) {
 		delete(s.podProblems, o)
@@ -340,7 +341,8 @@ func (s *Store) allProblems(denied []cluster.Problem) []cluster.Problem {
 	return cluster.SortProblems(list)
 }
 
-// updateGuard updates the guard. If the guard's decisions change, it marks Services stale: those
+// updateGuard updates the guard. changed reports that a list changed on which its decisions depend,
+// besides the Service of the API server. If the decisions change, it marks Services stale: those
 // with addresses other than cluster IPs, or with an endpoint for which the decision changed. If
 // address ranges changed, it marks all.
 func (s *Store) updateGuard(changed bool) (vetted trust.VettedChanges) {
@@ -358,17 +360,17 @@ func (s *Store) updateGuard(changed bool) (vetted trust.VettedChanges) {
 	if api != nil {
 		g.ReserveAPI(api.frontends(nil, g))
 	}
-	others, all := s.guard.ChangedEndpoints(g, &vetted)
-	if !all && len(others)+len(vetted.Hosts) == 0 && s.guard.SameExternal(g) {
+	endpoints, all := s.guard.ChangedEndpoints(g, &vetted)
+	if !all && len(endpoints)+len(vetted.Hosts) == 0 && s.guard.SameExternal(g) {
 		return vetted
 	}
 	s.guard = g
 	affected := maps.Keys(s.guardInputs)
-	if all || !vetted.ArePerNode(&config) {
+	if all || !vetted.RangesArePerNode(&config) {
 		affected = maps.Keys(s.services)
 	}
 	for owner := range affected {
-		if v := s.services[owner]; all || v.hasExternal() || v.hasEndpointIn(others) {
+		if v := s.services[owner]; all || v.hasExternal() || v.hasEndpointIn(endpoints) {
 			s.stale[owner] = true
 		}
 	}

@@ -80,8 +80,8 @@ func (g *Guard) ReserveAPI(list []*cluster.Frontend) {
 	}
 }
 
-// ChangedEndpoints returns the addresses that only one of two guards accepts as endpoints, given
-// the changes of nodes. all means that these may be any addresses.
+// ChangedEndpoints returns the addresses about which two guards may decide differently as
+// endpoints, given the changes of nodes. all means that these may be any addresses.
 func (g *Guard) ChangedEndpoints(h *Guard, nodes *VettedChanges) (changed map[netip.Addr]bool, all bool) {
 	if g == nil || !slices.Equal(g.ranges, h.ranges) {
 		return nil, true
@@ -95,8 +95,8 @@ func (g *Guard) ChangedEndpoints(h *Guard, nodes *VettedChanges) (changed map[ne
 	return changed, false
 }
 
-// SameExternal reports whether two guards reject the same external addresses. They must accept the
-// same endpoints, and no node's address may have changed.
+// SameExternal reports whether two guards reject the same external addresses. The caller must have
+// checked that they accept the same endpoints, and that no node's address has changed.
 func (g *Guard) SameExternal(h *Guard) bool {
 	return maps.Equal(g.api, h.api) && reflect.DeepEqual(g.config, h.config) && slices.Equal(g.pools, h.pools) &&
 		maps.EqualFunc(g.egress, h.egress,
@@ -116,10 +116,24 @@ func (g *Guard) Endpoint(a netip.Addr) string {
 	return ""
 }
 
-// external returns why a Service must not be served at an address other than its cluster IPs; empty
-// if it may.
-func (g *Guard) external(a netip.Addr, port uint16, limit *cluster.AllowedRanges, option string,
-	created time.Time) string {
+// externalField is a field of Services that has external addresses.
+type externalField struct {
+	path   string
+	limit  *cluster.AllowedRanges
+	option string // of limit
+	chosen bool   // by the writer of the Service: addresses of pools are not allowed
+}
+
+func (g *Guard) externalIPs() externalField {
+	return externalField{"spec.externalIPs", &g.config.ExternalIPs, "external-ip-ranges", true}
+}
+
+func (g *Guard) loadBalancerIPs() externalField {
+	return externalField{"status.loadBalancer.ingress", &g.config.LoadBalancerIPs, "load-balancer-ranges", false}
+}
+
+// external returns why a Service must not be served at an address of a field; empty if it may.
+func (g *Guard) external(a netip.Addr, port uint16, f externalField, created time.Time) string {
 	for _, r := range g.ranges {
 		if r.prefix.Contains(a) {
 			return fmt.Sprintf("%s is in %s (%s)", a, r.what, r.prefix)
@@ -133,11 +147,11 @@ func (g *Guard) external(a netip.Addr, port uint16, limit *cluster.AllowedRanges
 	case isNode && g.config.ReservedNodePorts.Has(port):
 		return fmt.Sprintf("%s is an address of node %s, where port %d is reserved for the node ([default] "+
 			"reserved-node-ports)", a, n, port)
-	case a.IsLinkLocalUnicast() && !limit.Set:
-		return fmt.Sprintf("%s is a link-local address, and [default] %s does not list it", a, option)
-	case !limit.Allows(a):
-		return fmt.Sprintf("%s is not within [default] %s", a, option)
-	case limit == &g.config.ExternalIPs && g.pool(a) != (cluster.Owner{}):
+	case a.IsLinkLocalUnicast() && !f.limit.Set:
+		return fmt.Sprintf("%s is a link-local address, and [default] %s does not list it", a, f.option)
+	case !f.limit.Allows(a):
+		return fmt.Sprintf("%s is not within [default] %s", a, f.option)
+	case f.chosen && g.pool(a) != (cluster.Owner{}):
 		return fmt.Sprintf("%s is an address of %s, which its Services get only in their status", a, g.pool(a))
 	case e != nil && !e.Created.After(created):
 		return fmt.Sprintf("%s is an address of %s, which is older", a, e.Owner)
@@ -173,11 +187,11 @@ func (g *Guard) pool(a netip.Addr) cluster.Owner {
 // reasons to refused. It returns the Frontend itself if it may have all.
 func (g *Guard) Admit(f *cluster.Frontend, refused *cluster.Problems) *cluster.Frontend {
 	unchanged := true
-	keep := func(list []netip.Addr, field string, limit *cluster.AllowedRanges, option string) []netip.Addr {
+	keep := func(list []netip.Addr, field externalField) []netip.Addr {
 		var allowed []netip.Addr
 		for _, a := range list {
-			if why := g.external(a, f.Port, limit, option, f.Created); why != "" {
-				refused.Add(f.Owner, field, "%s: not served there", why)
+			if why := g.external(a, f.Port, field, f.Created); why != "" {
+				refused.Add(f.Owner, field.path, "%s: not served there", why)
 				unchanged = false
 			} else {
 				allowed = append(allowed, a)
@@ -191,9 +205,7 @@ func (g *Guard) Admit(f *cluster.Frontend, refused *cluster.Problems) *cluster.F
 			"NodePort %d is reserved for the node ([default] reserved-node-ports): served without it", nodePort)
 		nodePort, unchanged = 0, false
 	}
-	external := keep(f.ExternalIPs, "spec.externalIPs", &g.config.ExternalIPs, "external-ip-ranges")
-	balancer := keep(f.LoadBalancerIPs, "status.loadBalancer.ingress", &g.config.LoadBalancerIPs,
-		"load-balancer-ranges")
+	external, balancer := keep(f.ExternalIPs, g.externalIPs()), keep(f.LoadBalancerIPs, g.loadBalancerIPs())
 	if unchanged {
 		return f
 	}

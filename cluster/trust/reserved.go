@@ -108,7 +108,7 @@ func (r *Reserved) For(a netip.Addr, created time.Time, has bool) string {
 	if e := r.guard.egress[a]; e != nil && !has {
 		return fmt.Sprintf("%s is an address of %s", a, e.Owner)
 	}
-	return r.guard.external(a, 0, &r.guard.config.LoadBalancerIPs, "load-balancer-ranges", created)
+	return r.guard.external(a, 0, r.guard.loadBalancerIPs(), created)
 }
 
 // NodeWith returns the name of the node that has an address, or "".
@@ -117,7 +117,7 @@ func (r *Reserved) NodeWith(a netip.Addr) string { return r.guard.vetted.Hosts.A
 // ForPort returns why a Service that was created at a time cannot have a port at an address of a
 // node; empty if it can.
 func (r *Reserved) ForPort(a netip.Addr, port uint16, created time.Time) string {
-	return r.guard.external(a, port, &r.guard.config.LoadBalancerIPs, "load-balancer-ranges", created)
+	return r.guard.external(a, port, r.guard.loadBalancerIPs(), created)
 }
 
 // In returns how many addresses of a range are reserved.

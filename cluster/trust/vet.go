@@ -88,9 +88,9 @@ func (v *Vetted) Problems(nodes []*cluster.Node, g *Guard) []cluster.Problem {
 	return append(list, ofEgressIPs.List()...)
 }
 
-// ArePerNode reports whether all changed ranges have the length of a node's part of a cluster
+// RangesArePerNode reports whether all changed ranges have the length of a node's part of a cluster
 // subnet.
-func (c *VettedChanges) ArePerNode(config *cluster.Config) bool {
+func (c *VettedChanges) RangesArePerNode(config *cluster.Config) bool {
 	for r := range c.ranges {
 		if !slices.ContainsFunc(config.ClusterSubnets,
 			func(s cluster.ClusterSubnet) bool { return s.CIDR.Contains(r.Addr()) && s.HostLength == r.Bits() }) {
@@ -100,8 +100,8 @@ func (c *VettedChanges) ArePerNode(config *cluster.Config) bool {
 	return true
 }
 
-// MayBeReserved reports whether an address would be reserved if a node had the per-node part of the
-// cluster's subnet that contains it.
+// MayBeReserved reports whether a node can have a pod range in which the address is not for pods:
+// whether it is the first or second of a part, of the size of a node's range, of a cluster subnet.
 func MayBeReserved(a netip.Addr, c *cluster.Config) bool {
 	return slices.ContainsFunc(c.ClusterSubnets, func(s cluster.ClusterSubnet) bool {
 		used := reservedIn(netip.PrefixFrom(a, s.HostLength).Masked())

@@ -88,14 +88,13 @@ func (t *Vetting) Vet(nodes []*cluster.Node) (*Vetted, VettedChanges) {
 
 // byPrecedence compares nodes by precedence of their claims.
 func (t *Vetting) byPrecedence(a, b *cluster.Node) int {
-	return cmp.Or(cmp.Compare(boolInt(b.Name == t.own), boolInt(a.Name == t.own)), a.CompareAge(b))
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
+	switch isOwn := a.Name == t.own; {
+	case isOwn == (b.Name == t.own):
+		return a.CompareAge(b)
+	case isOwn:
+		return -1
 	}
-	return 0
+	return 1
 }
 
 // add registers all claims of a node except its ranges.
@@ -185,9 +184,9 @@ func (t *Vetting) setRange(r netip.Prefix, name string) {
 	}
 }
 
-// assignRanges assigns to a node those of its ranges that are free, and reports whether none
-// overlaps another node's.
-func (t *Vetting) assignRanges(c *nodeClaims) (all bool) {
+// assignRanges assigns to a node those of its ranges that are free and within the pod subnets, and
+// reports whether none overlaps another node's.
+func (t *Vetting) assignRanges(c *nodeClaims) (disjoint bool) {
 	var overlaps cluster.Problems
 	for _, r := range c.PodCIDRs {
 		if other, overlap := t.overlapping(r); other != "" {
@@ -309,10 +308,11 @@ func (t *Vetting) acceptHosts(c *nodeClaims) []cluster.Problem {
 		if cluster.HostOnly(a) {
 			continue
 		}
-		switch known := a.IsPrivate() || slices.ContainsFunc(c.HostAddresses, func(q netip.Prefix) bool {
+		inKnown := func(q netip.Prefix) bool {
 			return q.Contains(a) && (t.networks[q.Masked()].nodes > 1 || hasInternalIPIn(c.Node, q))
-		}); {
-		case known:
+		}
+		switch {
+		case a.IsPrivate() || slices.ContainsFunc(c.HostAddresses, inKnown):
 			t.recordHost(a)
 			t.hosts.put(a, c.Node, t.byPrecedence)
 			c.hosts = append(c.hosts, a)
@@ -398,8 +398,8 @@ func newClaimants[K comparable]() claimants[K] {
 }
 
 // put registers a node's claim, once or more often. It returns the nodes about which to decide
-// again.
-func (s *claimants[K]) put(k K, n *cluster.Node, order func(a, b *cluster.Node) int) (moved []*cluster.Node) {
+// again: the other claimants, if the node is the first now.
+func (s *claimants[K]) put(k K, n *cluster.Node, order func(a, b *cluster.Node) int) (again []*cluster.Node) {
 	switch first := s.first[k]; {
 	case first == nil:
 		s.first[k] = n
@@ -415,8 +415,9 @@ func (s *claimants[K]) put(k K, n *cluster.Node, order func(a, b *cluster.Node) 
 	return nil
 }
 
-// drop removes a node's claim. It returns the nodes about which to decide again.
-func (s *claimants[K]) drop(k K, n *cluster.Node) (moved []*cluster.Node) {
+// drop removes a node's claim. It returns the nodes about which to decide again: the other
+// claimants, if the node was the first.
+func (s *claimants[K]) drop(k K, n *cluster.Node) (again []*cluster.Node) {
 	others := s.others[k]
 	switch {
 	case s.first[k] != n:
@@ -424,11 +425,11 @@ func (s *claimants[K]) drop(k K, n *cluster.Node) (moved []*cluster.Node) {
 	case len(others) == 0:
 		delete(s.first, k)
 	default:
-		moved = slices.Clone(others)
+		again = slices.Clone(others)
 		s.first[k], others = others[0], others[1:]
 	}
 	if s.others[k] = others; len(others) == 0 {
 		delete(s.others, k)
 	}
-	return moved
+	return again
 }
