@@ -17,7 +17,7 @@ type Metric struct {
 
 // Kinds of metrics, and the processes that have them.
 const (
-	gauge, counter, histogram   = "gauge", "counter", "histogram"
+	gauge, counter, histogram     = "gauge", "counter", "histogram"
 	OfAgent, OfController, ofBoth = "agent", "controller", "both"
 )
 
