@@ -132,7 +132,7 @@ func (w *egressWorld) decide(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, a := range assign.Addresses(s, assign.Rules{}) {
+	for _, a := range assign.Addresses(s, assign.Observed{}) {
 		w.assigned[a.EgressIP.Owner.Name] = a.Items
 	}
 	return w.egress()

@@ -1,20 +1,22 @@
-// Package claims lists, once, every number that Hairpin uses on a shared host: mark bits, conntrack
-// zones, route tables, rule priorities, OpenFlow tables and cookies, nft tables, the route
-// protocol, and the offsets in subnets. So two features cannot use the same number unnoticed.
+// Package claims lists, once, every number and name that Hairpin uses on a shared host: mark bits,
+// conntrack zones, route tables, rule priorities, OpenFlow cookies, nft tables, the route protocol,
+// the offsets in subnets, bridges and their ports. So two features cannot use the same one
+// unnoticed. The numbers of OpenFlow tables are in package pipeline.
 package claims
 
-// Offsets in the masquerade subnet (docs/design/origins.md#masquerade-addresses).
+// Offsets in the masquerade subnet (docs/design/origins.md#masquerade-addresses). A field of
+// node.Stack with the same name has the address.
 const (
-	MasqOVN      = 1 // the gateway router, as the host sees it
-	MasqHost     = 2 // the host, as the gateway router sees it
-	MasqETPLocal = 3 // of the node switch: the node's own endpoints, for external clients that come through the host
-	MasqNextHop  = 4 // dummy next hop of host and gateway router towards each other
-	MasqHairpin  = 5 // source that OVN gives to a pod that reaches itself through a Service
-	// of the gateway router: all endpoints, where internalTrafficPolicy excludes some from the
-	// cluster IP
-	MasqCluster = 6
-	// the host's on ServiceHost, with ServiceBridge: the kernel's reverse-path check drops all IPv4
-	// packets of a link without an address
+	MasqOVN  = 1 // the gateway router, as the host sees it
+	MasqHost = 2 // the host, as the gateway router sees it
+	// VIP of the node's own endpoints, for external clients that come through the host
+	MasqLocal   = 3
+	MasqNext    = 4 // dummy next hop of host and gateway router towards each other
+	MasqHairpin = 5 // source that OVN gives to a pod that reaches itself through a Service
+	// VIP of all endpoints, because with internalTrafficPolicy Local the cluster IP has only some
+	MasqAll = 6
+	// the host on ServiceHost: the kernel's reverse-path check drops all IPv4 packets of a link
+	// without an address
 	MasqServiceHost = 7
 	MasqAddresses   = 8 // how many addresses, the network address included, a masquerade subnet must have
 )
@@ -123,7 +125,8 @@ const (
 const (
 	TunnelBridge = "br-tun"
 	TunnelPort   = "tunnels" // the port of all tunnels
-	// TunnelPatch is its port to IntegrationBridge, whose end of it is OthersPatch.
+	// TunnelPatch is its port to IntegrationBridge, and OthersPatch the end there: the port to the
+	// other nodes.
 	TunnelPatch = "tun-int"
 	OthersPatch = "int-tun"
 )
@@ -133,14 +136,14 @@ const (
 const (
 	Cookie     = 0x0deff105
 	CookieMask = 0xffffffff
-	// CookieLearned and a timeout are in those bits of flows in TableAffinity, which Open vSwitch
-	// learns and expires. CookieLearned alone marks the flows of ofctl.Target.AddTemporary, which
-	// Open vSwitch expires as well.
+	// CookieLearned and a timeout are in those bits of flows of pipeline.SvcSessionAffinity, which
+	// Open vSwitch learns and expires. CookieLearned alone marks the flows of
+	// ofctl.Target.AddTemporary, which Open vSwitch expires as well.
 	CookieLearned     = 0x0dee0000
 	CookieLearnedMask = 0xffff0000
 )
 
-// NFTTable is the name of Hairpin's nft tables, in the families inet and netdev.
+// NFTTable is the name of Hairpin's nft tables, one for each family in use.
 const NFTTable = "hairpin"
 
 // RouteProtocol marks Hairpin's routes (`ip route … proto 85`); 85 is not assigned in iproute2's
@@ -229,7 +232,7 @@ const (
 const TransitTunnelKey = 16711683
 
 // Priorities of policies: of ovn_cluster_router (docs/design/origins.md#policies) except where the
-// comment says gateway router.
+// comment says gateway router. QoS rows that belong to a policy have its priority.
 const (
 	PolicyInternal = 1007 // pods to addresses of the datapath itself
 	// of the gateway router: MarkForceSNAT, to its own node's other addresses, or to destinations
@@ -279,10 +282,11 @@ const (
 const (
 	// cluster.Owner.String() of the object that the row is for; its presence marks the row as
 	// Hairpin's
-	KeyOwner  = "k8s.ovn.org/owner"
-	KeyLimit  = "k8s.ovn.org/limit" // of a row of Flow_Table or CT_Zone: its limit, if Hairpin set it
-	KeyTable  = "k8s.ovn.org/table" // of a row of Flow_Table: its name in Hairpin's pipeline
-	KeyBridge = "k8s.ovn.org/flows" // as KeyOwner, of a bridge for Hairpin's flows, which is deleted with them
+	KeyOwner = "k8s.ovn.org/owner"
+	KeyLimit = "k8s.ovn.org/limit" // of a row of Flow_Table or CT_Zone: its limit, if Hairpin set it
+	KeyTable = "k8s.ovn.org/table" // of a row of Flow_Table: its name in Hairpin's pipeline
+	// as KeyOwner, of a bridge that exists only for Hairpin's flows, and is deleted with them
+	KeyBridge = "k8s.ovn.org/flows"
 )
 
 // Features of flows: the upper half of the cookie names the part of the plan that a flow belongs

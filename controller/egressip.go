@@ -133,7 +133,7 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 		}
 	}
 	effective := g.withWritten(s)
-	decisions := assign.Addresses(effective, assign.Rules{Unreachable: g.prober.Unreachable()})
+	decisions := assign.Addresses(effective, assign.Observed{Unreachable: g.prober.Unreachable()})
 	g.addresses.recordDecisions(time.Now(), effective.EgressIPs, decisions)
 	for i, d := range decisions {
 		g.recordElected(d)

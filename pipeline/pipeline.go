@@ -3,8 +3,8 @@
 //
 // The plan refers to the numbers, Open vSwitch and explain to the names.
 // docs/design/openflow-pipeline.md is generated from the declaration. A test checks that every
-// planned flow leads to a declared next table, so a packet passes a bridge at most once from the
-// first table to the last.
+// planned flow leads to a declared table, so a packet passes the tables of a bridge in their order,
+// except for the returns in Again.
 package pipeline
 
 import (

@@ -88,7 +88,7 @@ var tables = []Table{
 		Bridge: Gateway, ID: GatewayServiceMTU, Name: "ServiceMTU",
 		Packet: "a UDP or SCTP packet to a Service with pods as endpoints, marked if it is longer than the pods' MTU",
 		Does:   "output long packets to the host, which fragments them or reports the MTU; and others to br-svc",
-		Miss:   "sent to br, by a flow of priority 0-svc",
+		Miss:   "output to br-svc, by a flow of priority 0",
 	},
 	{
 		Bridge: Gateway, ID: GatewayNodePortSource, Name: "NodePortSource",

@@ -253,7 +253,7 @@ func TestReadinessChangesNoPlan(t *testing.T) {
 
 // assigned returns a new Snapshot with the controller's decisions.
 func assigned(s *cluster.Snapshot) *cluster.Snapshot {
-	for _, d := range assign.Addresses(s, assign.Rules{}) {
+	for _, d := range assign.Addresses(s, assign.Observed{}) {
 		d.EgressIP.Assigned = d.Items
 	}
 	return s
@@ -306,7 +306,7 @@ func BenchmarkEgressOnePod(b *testing.B) {
 		timer := startTimer()
 		for _, s := range next {
 			r.Of(s)
-			assign.Addresses(s, assign.Rules{})
+			assign.Addresses(s, assign.Observed{})
 		}
 		timer.report(b, 20)
 	})

@@ -61,8 +61,8 @@ type AppliedRule struct {
 	Action string   `json:"action,omitempty"` // if it does not accept: "deny" or "pass"
 	Peers  []string `json:"peers"`
 	Ports  []string `json:"ports"`
-	// AllPeers reports that the rule has no list of peers. Pods and Ranges are what the peers of
-	// others match now.
+	// AllPeers reports that the rule has no list of peers. For a rule with one, Pods and Ranges are
+	// how many pods and address ranges it matches now.
 	AllPeers bool `json:"allPeers,omitempty"`
 	Pods     int  `json:"matchingPods"`
 	Ranges   int  `json:"matchingRanges"`

@@ -3,7 +3,7 @@
 //
 //   - Input: the Policies, Namespaces and Pods of a cluster.Snapshot, and a Packet. The Packet is
 //     the first of a connection, with the addresses and the port that the destination pod sees,
-//     after the translation of a Service. The package does not judge replies.
+//     after the translation of a Service. Replies are not evaluated.
 //   - Output: one Verdict per direction, and the Policies that select a pod.
 //   - Invariants: the package does no I/O and changes nothing. Equal input gives an equal Verdict.
 //

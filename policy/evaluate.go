@@ -120,8 +120,8 @@ func directionOf(x *cluster.Policy, d Direction) *cluster.PolicyDirection {
 	return &x.Ingress
 }
 
-// Members returns how many pods the selectors of a rule select, and how many address blocks it has,
-// those of the addresses of nodes included. A rule with AllPeers has neither.
+// Members returns how many pods the selectors of a rule select, and the number of its address
+// blocks plus that of the addresses of nodes that it selects. A rule with AllPeers has neither.
 func Members(s *cluster.Snapshot, r *cluster.PolicyRule) (pods, blocks int) {
 	for _, pod := range s.Pods {
 		if slices.ContainsFunc(r.Peers, func(x cluster.PolicyPeer) bool {
@@ -151,7 +151,8 @@ type rule struct {
 
 // rules returns the rules of policies of one tier in the order of their evaluation. The API leaves
 // the order of policies with equal priority open. Here their first rules come first, then their
-// second ones, and so on. Of those with the same place, Deny wins, then Pass.
+// second ones, and so on. Of those with the same place, Deny wins, then Pass. (The flows of plan
+// leave open which of Pass and Accept wins.)
 func rules(policies []*cluster.Policy, d Direction) []rule {
 	var all []rule
 	for _, x := range policies {

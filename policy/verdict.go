@@ -204,8 +204,8 @@ func conditions(s *cluster.Snapshot, x *cluster.PolicyPeer, peer Endpoint) (fail
 	return append(failed, podFailed...), matched + podMatched
 }
 
-// requirements returns which requirements of a selector fail, and how many hold. A what is "label"
-// or "namespace label".
+// requirements returns which requirements of a selector fail, and how many hold. The argument
+// what is "label" or "namespace label".
 func requirements(what string, by cluster.Selector, labels map[string]string) (failed []string, matched int) {
 	for _, r := range by.Requirements {
 		if (cluster.Selector{Requirements: []cluster.Requirement{r}}).Matches(labels) {

@@ -252,7 +252,7 @@ func on(e *cluster.EgressIP, nodes map[string]bool) bool {
 func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool) *cluster.Snapshot {
 	var decided []assign.Decision // for each of s.EgressIPs, if an address of them must move
 	if anyOn(s, lost) {
-		decided = assign.Addresses(s, assign.Rules{Unreachable: lost})
+		decided = assign.Addresses(s, assign.Observed{Unreachable: lost})
 	}
 	list, made, same := slices.Concat(s.EgressIPs, v.ended(s)), map[cluster.Owner]correctedEgressIP{}, true
 	for i, e := range list {

@@ -205,7 +205,7 @@ func (w *world) control() {
 	w.watched.probe(w.now, replies)
 	decided, changed := *w.status, false
 	decided.EgressIPs = nil
-	for _, d := range assign.Addresses(w.status, assign.Rules{Unreachable: w.watched.lost}) {
+	for _, d := range assign.Addresses(w.status, assign.Observed{Unreachable: w.watched.lost}) {
 		e := *d.EgressIP
 		if !slices.Equal(e.Assigned, d.Items) && len(d.Items) == len(e.Addresses) {
 			e.Assigned, changed = d.Items, true

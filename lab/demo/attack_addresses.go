@@ -95,7 +95,7 @@ func (w *world) askMasquerade(ctx context.Context, f family) (outcome, error) {
 	for place := range claims.MasqAddresses {
 		// Here the node switch has this address, for the host. It leads to pods on this node, which
 		// the attacker can also reach directly.
-		if place == claims.MasqETPLocal && !w.shared {
+		if place == claims.MasqLocal && !w.shared {
 			continue
 		}
 		for _, port := range ports {

@@ -230,7 +230,7 @@ func masqueradeOutside(f family) func(context.Context, *world) (outcome, error) 
 			return outcome{}, err
 		}
 		for _, s := range w.services {
-			for _, place := range []int{claims.MasqCluster, claims.MasqETPLocal, claims.MasqServiceHost} {
+			for _, place := range []int{claims.MasqAll, claims.MasqLocal, claims.MasqServiceHost} {
 				if s.nodePort != 0 {
 					asked = append(asked, netip.AddrPortFrom(nth(f.masquerade, place), s.nodePort))
 				}

@@ -13,8 +13,8 @@ import (
 	"hairpin/cluster/trust"
 )
 
-// Rules is the input of Addresses besides the Snapshot.
-type Rules struct {
+// Observed is what probes found, the input of Addresses besides the Snapshot.
+type Observed struct {
 	// Unreachable has the nodes that reply to no probe.
 	Unreachable map[string]bool
 }
@@ -41,17 +41,19 @@ type Refusal struct {
 }
 
 // Addresses decides which node has which egress address, in the order of s.EgressIPs. It is a
-// function of the Snapshot and rules. Earlier decisions are in the Snapshot as Assigned, and stay
-// while they are valid:
+// function of the Snapshot and observed. Earlier decisions are in the Snapshot as Assigned, and
+// stay while they are valid:
 //   - An unassigned address gets the node with the fewest addresses.
 //   - A node that is leaving loses its addresses as soon as another node can have them.
 //   - An unreachable node keeps an address while the EgressIP has no other of the family, unless
 //     the EgressIP releases it. Else its pods would leave with another source.
-func Addresses(s *cluster.Snapshot, rules Rules) []Decision {
-	a := newAssigner(s, rules)
+func Addresses(s *cluster.Snapshot, observed Observed) []Decision {
+	a := newAssigner(s, observed)
 	for _, e := range a.byAge {
 		if e.Service != nil {
-			a.assignHost(e, e.OnlyAnnounced()) // addresses that stay count as load first
+			// Of announced addresses first those that stay, so that they count as load for the
+			// others.
+			a.assignHost(e, e.OnlyAnnounced())
 		}
 	}
 	for _, e := range a.byAge {
@@ -79,7 +81,7 @@ func Addresses(s *cluster.Snapshot, rules Rules) []Decision {
 // Successors returns the node that each address has if a node does not answer.
 func Successors(s *cluster.Snapshot, node string) map[netip.Addr]string {
 	to := map[netip.Addr]string{}
-	for _, d := range Addresses(s, Rules{Unreachable: map[string]bool{node: true}}) {
+	for _, d := range Addresses(s, Observed{Unreachable: map[string]bool{node: true}}) {
 		for _, x := range d.Items {
 			to[x.Address] = x.Node
 		}
@@ -89,15 +91,13 @@ func Successors(s *cluster.Snapshot, node string) map[netip.Addr]string {
 
 // assigner is the working state of Addresses.
 type assigner struct {
-	rules    Rules
-	byAge    []*cluster.EgressIP
-	nodes    map[string]*egressNode
-	list     []*egressNode         // nodes that may have an address of some EgressIP, by name
-	unusable map[string]string     // by node: why it cannot have addresses now; empty if it can
-	hosts    map[netip.Addr]string // InternalIPs, and the node of each
-	hops     []netip.Addr          // default gateways that the administrator configured
-	taken    map[netip.Addr]*cluster.EgressIP
-	items    map[*cluster.EgressIP][]cluster.Assignment
+	byAge       []*cluster.EgressIP
+	nodes       map[string]*egressNode
+	list        []*egressNode         // nodes that may have an address of some EgressIP, by name
+	internalIPs map[netip.Addr]string // of all nodes, and the node of each
+	hops        []netip.Addr          // default gateways that the administrator configured
+	taken       map[netip.Addr]*cluster.EgressIP
+	items       map[*cluster.EgressIP][]cluster.Assignment
 
 	networked map[netip.Addr]bool // whether a node has a network of the address
 }
@@ -110,33 +110,32 @@ type egressNode struct {
 	load     int
 }
 
-func newAssigner(s *cluster.Snapshot, rules Rules) *assigner {
+func newAssigner(s *cluster.Snapshot, observed Observed) *assigner {
 	a := &assigner{
-		rules: rules, byAge: slices.SortedFunc(slices.Values(s.EgressIPs), (*cluster.EgressIP).ComparePrecedence),
-		nodes: map[string]*egressNode{}, unusable: map[string]string{}, hosts: map[netip.Addr]string{},
-		hops:  s.Config.Gateway.NextHops,
+		byAge: slices.SortedFunc(slices.Values(s.EgressIPs), (*cluster.EgressIP).ComparePrecedence),
+		nodes: map[string]*egressNode{}, internalIPs: map[netip.Addr]string{}, hops: s.Config.Gateway.NextHops,
 		taken: map[netip.Addr]*cluster.EgressIP{}, items: map[*cluster.EgressIP][]cluster.Assignment{},
 		networked: map[netip.Addr]bool{},
 	}
 	vetted := trust.Vet(s.Nodes, "", &s.Config)
-	unlabeled := slices.ContainsFunc(a.byAge,
+	withoutLabel := slices.ContainsFunc(a.byAge,
 		func(e *cluster.EgressIP) bool { return e.Service != nil || e.Nodes != nil })
 	for _, n := range s.Nodes {
 		for _, p := range n.Addresses {
-			a.hosts[p] = n.Name
+			a.internalIPs[p] = n.Name
 		}
-		if !n.Egress.Assignable && !unlabeled {
+		if !n.Egress.Assignable && !withoutLabel {
 			continue
 		}
-		c := &egressNode{node: n, networks: n.Networks(&s.Config), unusable: unusable(n, rules, vetted)}
-		a.unusable[n.Name], a.nodes[n.Name] = c.unusable, c
+		c := &egressNode{node: n, networks: n.Networks(&s.Config), unusable: unusable(n, observed, vetted)}
+		a.nodes[n.Name] = c
 		a.list = append(a.list, c)
 	}
 	return a
 }
 
 // unusable returns why a node cannot have addresses now, or "".
-func unusable(n *cluster.Node, rules Rules, vetted *trust.Vetted) string {
+func unusable(n *cluster.Node, observed Observed, vetted *trust.Vetted) string {
 	switch {
 	case len(vetted.Rejected[n.Name]) > 0:
 		return "claims what is another node's"
@@ -144,7 +143,7 @@ func unusable(n *cluster.Node, rules Rules, vetted *trust.Vetted) string {
 		return "has no node ID yet"
 	case !n.Egress.Ready:
 		return "is not ready"
-	case rules.Unreachable[n.Name]:
+	case observed.Unreachable[n.Name]:
 		return notReachable
 	}
 	return ""
@@ -159,7 +158,8 @@ func (c *egressNode) usable() bool      { return c.unusable == "" && !c.node.Egr
 func (c *egressNode) draining() bool    { return c.unusable == "" && c.node.Egress.Leaving }
 func (c *egressNode) unreachable() bool { return c.unusable == notReachable }
 
-// network returns a node's network for an address of an EgressIP.
+// network returns a node's network for an address of an EgressIP. A network that does not contain
+// the address counts only if no node has one that does.
 func (a *assigner) network(c *egressNode, e *cluster.EgressIP, x netip.Addr) (cluster.Network, bool) {
 	n, ok := e.NetworkFor(c.node, c.networks, x)
 	return n, ok && (n.Prefix.Contains(x) || !a.onNetwork(x))
@@ -218,9 +218,8 @@ func (a *assigner) eligible(e *cluster.EgressIP, x netip.Addr, state func(*egres
 	return list
 }
 
-// free reports whether an EgressIP can have an address on a node, besides all assigned ones. It
-// must have no other address there or, with share, none of the same family: a packet gets only one
-// of them.
+// free reports whether an address is unassigned, and the EgressIP has no other address on the node
+// or, with share, none of the same family there: a packet gets only one of them.
 func (a *assigner) free(e *cluster.EgressIP, c *egressNode, x netip.Addr, share bool) bool {
 	return a.taken[x] == nil && !slices.ContainsFunc(a.items[e], func(y cluster.Assignment) bool {
 		return y.Node == c.node.Name && (!share || y.Address.Is4() == x.Is4())
@@ -297,14 +296,14 @@ func (a *assigner) assignLeastLoaded(e *cluster.EgressIP, x netip.Addr, nodes []
 	}
 }
 
-// rejects returns why no node can have an address. An assigned address does not become a node's
-// because the node reports it as its own.
+// rejects returns why no node can have an address, and whether that is so. An assigned address does
+// not become a node's because the node reports it as its own.
 func (a *assigner) rejects(e *cluster.EgressIP, x netip.Addr) (string, bool) {
 	if i := slices.IndexFunc(e.Claimed, func(c cluster.Claim) bool { return c.Address == x }); i >= 0 {
 		return fmt.Sprintf("%s is an address of %s, which is older", x, e.Claimed[i].By), true
 	}
 	carried := slices.ContainsFunc(e.Assigned, func(y cluster.Assignment) bool { return y.Address == x })
-	if n, is := a.hosts[x]; is && !carried {
+	if n, is := a.internalIPs[x]; is && !carried {
 		return fmt.Sprintf("%s is an address of node %s itself", x, n), true
 	}
 	if slices.Contains(a.hops, x) {
@@ -327,7 +326,7 @@ func (a *assigner) decision(e *cluster.EgressIP) Decision {
 		}
 	}
 	for _, x := range out.Items {
-		if why := a.unusable[x.Node]; why != "" {
+		if why := a.nodes[x.Node].unusable; why != "" {
 			out.Refused = append(out.Refused, Refusal{x.Address, ReasonNoNode,
 				fmt.Sprintf("%s is on node %s, which %s: no other node is eligible", x.Address, x.Node, why)})
 		}

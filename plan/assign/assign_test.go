@@ -57,24 +57,24 @@ func TestAddresses(t *testing.T) {
 	const none = ""
 	for _, c := range []struct {
 		name string
-		edit func(*cluster.Snapshot, *assign.Rules)
+		edit func(*cluster.Snapshot, *assign.Observed)
 		want string
 	}{
-		{"least loaded, oldest first", func(*cluster.Snapshot, *assign.Rules) {}, `
+		{"least loaded, oldest first", func(*cluster.Snapshot, *assign.Observed) {}, `
 a: 172.18.0.33 node-b
 b: fc00:f853:ccd::33 node-c
 old: 172.18.0.44 node-a`},
-		{"two addresses, two nodes", func(s *cluster.Snapshot, _ *assign.Rules) {
+		{"two addresses, two nodes", func(s *cluster.Snapshot, _ *assign.Observed) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44", "fc00:f853:ccd::33",
 				"172.18.0.55", "172.18.0.66")}
 		}, `
 a: 172.18.0.33 node-a; 172.18.0.44 node-b; 172.18.0.55 node-c; fc00:f853:ccd::33 node-c; UnassignedRequest: every node that 172.18.0.66 fits has another address of EgressIP/a`},
-		{"both families on one node, where there is no other", func(s *cluster.Snapshot, r *assign.Rules) {
+		{"both families on one node, where there is no other", func(s *cluster.Snapshot, r *assign.Observed) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44", "fc00:f853:ccd::33")}
 			r.Unreachable = map[string]bool{"node-b": true, "node-c": true}
 		}, `
 a: 172.18.0.33 node-a; fc00:f853:ccd::33 node-a; UnassignedRequest: every node that 172.18.0.44 fits has another address of EgressIP/a`},
-		{"stays where it is", func(s *cluster.Snapshot, _ *assign.Rules) {
+		{"stays where it is", func(s *cluster.Snapshot, _ *assign.Observed) {
 			for _, e := range s.EgressIPs {
 				e.Assigned = []cluster.Assignment{{Address: e.Addresses[0], Node: "node-c"}}
 			}
@@ -82,7 +82,7 @@ a: 172.18.0.33 node-a; fc00:f853:ccd::33 node-a; UnassignedRequest: every node t
 a: 172.18.0.33 node-c
 b: fc00:f853:ccd::33 node-c
 old: 172.18.0.44 node-c`},
-		{"not what it should not have", func(s *cluster.Snapshot, _ *assign.Rules) {
+		{"not what it should not have", func(s *cluster.Snapshot, _ *assign.Observed) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.3"), egressIP("b", 0, "172.18.0.1"),
 				egressIP("c", 0, "172.18.255.255"), egressIP("d", 0, "10.9.9.9"), egressIP("e", 0, "172.18.0.33"),
 				egressIP("f", 1, "172.18.0.33")}
@@ -93,14 +93,14 @@ c: UnsupportedRequest: 172.18.255.255 is the network's or the broadcast address 
 d: NoMatchingNodeFound: 10.9.9.9 fits no network of a node with the label k8s.ovn.org/egress-assignable
 e: 172.18.0.33 node-a
 f: UnsupportedRequest: 172.18.0.33 is already assigned to EgressIP/e`},
-		{"an address of an older Service", func(s *cluster.Snapshot, _ *assign.Rules) {
+		{"an address of an older Service", func(s *cluster.Snapshot, _ *assign.Observed) {
 			e := egressIP("a", 0, "172.18.0.33", "172.18.0.44")
 			e.Claimed = []cluster.Claim{{Address: addr("172.18.0.33"),
 				By: cluster.Owner{Kind: "Service", Namespace: "default", Name: "s"}}}
 			s.EgressIPs = []*cluster.EgressIP{e}
 		}, `
 a: 172.18.0.44 node-a; UnsupportedRequest: 172.18.0.33 is an address of Service/default/s, which is older`},
-		{"a node that says that it has them", func(s *cluster.Snapshot, _ *assign.Rules) {
+		{"a node that says that it has them", func(s *cluster.Snapshot, _ *assign.Observed) {
 			e := egressIP("a", 0, "172.18.0.33", "172.18.0.44", "172.18.0.55")
 			e.Assigned = []cluster.Assignment{{Address: addr("172.18.0.55"), Node: "node-c"}}
 			s.EgressIPs = []*cluster.EgressIP{e}
@@ -109,21 +109,21 @@ a: 172.18.0.44 node-a; UnsupportedRequest: 172.18.0.33 is an address of Service/
 			s.Nodes[0].Addresses[0] = addr("172.18.0.55")
 		}, `
 a: 172.18.0.33 node-b; 172.18.0.55 node-c; UnsupportedRequest: 172.18.0.44 is the default gateway of node node-a`},
-		{"who has it keeps it", func(s *cluster.Snapshot, _ *assign.Rules) {
+		{"who has it keeps it", func(s *cluster.Snapshot, _ *assign.Observed) {
 			young := egressIP("y", 5, "172.18.0.33")
 			young.Assigned = []cluster.Assignment{{Address: young.Addresses[0], Node: "node-b"}}
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), young}
 		}, `
 a: UnsupportedRequest: 172.18.0.33 is already assigned to EgressIP/y
 y: 172.18.0.33 node-b`},
-		{"no node", func(s *cluster.Snapshot, _ *assign.Rules) {
+		{"no node", func(s *cluster.Snapshot, _ *assign.Observed) {
 			for _, n := range s.Nodes {
 				n.Egress.Assignable = false
 			}
 			s.EgressIPs = s.EgressIPs[:1]
 		}, `
 a: NoMatchingNodeFound: no node has the label k8s.ovn.org/egress-assignable`},
-		{"nodes selected without the label", func(s *cluster.Snapshot, _ *assign.Rules) {
+		{"nodes selected without the label", func(s *cluster.Snapshot, _ *assign.Observed) {
 			edge := &cluster.Selector{Requirements: []cluster.Requirement{{Key: "edge", Operator: "Exists"}}}
 			s.Nodes[3].Egress.Ready, s.Nodes[3].Egress.Labels = true, map[string]string{"edge": ""}
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44", "10.9.9.9"),
@@ -138,7 +138,7 @@ a: 172.18.0.33 node-d; UnassignedRequest: every node that 172.18.0.44 fits has a
 all: 172.18.0.55 node-a; 172.18.0.66 node-b; 172.18.0.77 node-c; 172.18.0.88 node-d
 label: 172.18.0.99 node-a
 none: NoMatchingNodeFound: spec.egressNodeSelector selects no node`},
-		{"the label does not count beside a selector", func(s *cluster.Snapshot, _ *assign.Rules) {
+		{"the label does not count beside a selector", func(s *cluster.Snapshot, _ *assign.Observed) {
 			s.EgressIPs = s.EgressIPs[:1]
 			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: addr("172.18.0.33"), Node: "node-a"}}
 			s.EgressIPs[0].Nodes = &cluster.Selector{
@@ -146,20 +146,20 @@ none: NoMatchingNodeFound: spec.egressNodeSelector selects no node`},
 			s.Nodes[1].Egress.Labels = map[string]string{"edge": ""}
 		}, `
 a: 172.18.0.33 node-b`},
-		{"none ready", func(s *cluster.Snapshot, r *assign.Rules) {
+		{"none ready", func(s *cluster.Snapshot, r *assign.Observed) {
 			s.EgressIPs = s.EgressIPs[:1]
 			s.Nodes[0].Egress.Ready = false
 			r.Unreachable = map[string]bool{"node-b": true}
 			s.Nodes[2].ID = 0
 		}, `
 a: NoMatchingNodeFound: 172.18.0.33 fits node node-a, which is not ready`},
-		{"leaving nodes are left", func(s *cluster.Snapshot, _ *assign.Rules) {
+		{"leaving nodes are left", func(s *cluster.Snapshot, _ *assign.Observed) {
 			s.EgressIPs = s.EgressIPs[:1]
 			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"}}
 			s.Nodes[0].Egress.Leaving = true
 		}, `
 a: 172.18.0.33 node-b`},
-		{"but not without another", func(s *cluster.Snapshot, _ *assign.Rules) {
+		{"but not without another", func(s *cluster.Snapshot, _ *assign.Observed) {
 			s.EgressIPs = s.EgressIPs[:1]
 			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-b"}}
 			for _, n := range s.Nodes {
@@ -167,7 +167,7 @@ a: 172.18.0.33 node-b`},
 			}
 		}, `
 a: 172.18.0.33 node-b`},
-		{"one that seems to be dead keeps what has no other", func(s *cluster.Snapshot, r *assign.Rules) {
+		{"one that seems to be dead keeps what has no other", func(s *cluster.Snapshot, r *assign.Observed) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "fc00:f853:ccd::33"),
 				egressIP("b", 1, "172.18.0.44", "172.18.0.55")}
 			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"},
@@ -179,7 +179,7 @@ a: 172.18.0.33 node-b`},
 		}, `
 a: 172.18.0.33 node-a; fc00:f853:ccd::33 node-a; NoMatchingNodeFound: 172.18.0.33 is on node node-a, which is not reachable: no other node is eligible; NoMatchingNodeFound: fc00:f853:ccd::33 is on node node-a, which is not reachable: no other node is eligible
 b: 172.18.0.44 node-a; NoMatchingNodeFound: 172.18.0.55 fits node node-a, which is not reachable; NoMatchingNodeFound: 172.18.0.44 is on node node-a, which is not reachable: no other node is eligible`},
-		{"unless the EgressIP releases it", func(s *cluster.Snapshot, r *assign.Rules) {
+		{"unless the EgressIP releases it", func(s *cluster.Snapshot, r *assign.Observed) {
 			s.EgressIPs = s.EgressIPs[:1]
 			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"}}
 			s.EgressIPs[0].Releases = true
@@ -187,7 +187,7 @@ b: 172.18.0.44 node-a; NoMatchingNodeFound: 172.18.0.55 fits node node-a, which 
 			r.Unreachable = map[string]bool{"node-a": true}
 		}, `
 a: NoMatchingNodeFound: 172.18.0.33 fits node node-a, which is not reachable`},
-		{"and gets what must leave its node", func(s *cluster.Snapshot, r *assign.Rules) {
+		{"and gets what must leave its node", func(s *cluster.Snapshot, r *assign.Observed) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), egressIP("new", 1, "172.18.0.44")}
 			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"}}
 			s.Nodes[0].Egress.Assignable, s.Nodes[2].Egress.Ready = false, false
@@ -195,7 +195,7 @@ a: NoMatchingNodeFound: 172.18.0.33 fits node node-a, which is not reachable`},
 		}, `
 a: 172.18.0.33 node-b; NoMatchingNodeFound: 172.18.0.33 is on node node-b, which is not reachable: no other node is eligible
 new: NoMatchingNodeFound: 172.18.0.44 fits node node-b, which is not reachable`},
-		{"but nothing else", func(s *cluster.Snapshot, r *assign.Rules) {
+		{"but nothing else", func(s *cluster.Snapshot, r *assign.Observed) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44")}
 			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"},
 				{Address: s.EgressIPs[0].Addresses[1], Node: "node-b"}}
@@ -203,7 +203,7 @@ new: NoMatchingNodeFound: 172.18.0.44 fits node node-b, which is not reachable`}
 			r.Unreachable = map[string]bool{"node-a": true}
 		}, `
 a: 172.18.0.44 node-b; UnassignedRequest: every node that 172.18.0.33 fits has another address of EgressIP/a`},
-		{"another network", func(s *cluster.Snapshot, _ *assign.Rules) {
+		{"another network", func(s *cluster.Snapshot, _ *assign.Observed) {
 			s.Nodes[0].HostAddresses = append(s.Nodes[0].HostAddresses, prefix("172.18.9.1/24"),
 				prefix("10.10.10.1/24"))
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.9.9"),
@@ -211,7 +211,7 @@ a: 172.18.0.44 node-b; UnassignedRequest: every node that 172.18.0.33 fits has a
 		}, `
 a: 172.18.9.9 node-a
 b: 10.10.10.9 node-a; 172.18.0.33 node-b`},
-		{"detached", func(s *cluster.Snapshot, _ *assign.Rules) {
+		{"detached", func(s *cluster.Snapshot, _ *assign.Observed) {
 			s.EgressIPs = s.EgressIPs[:1]
 			for _, n := range s.Nodes {
 				n.Gateway.Mode, n.Gateway.Addresses = cluster.ModeDetached, []netip.Prefix{prefix("10.44.0.0/32")}
@@ -223,9 +223,9 @@ a: 172.18.0.33 node-a`},
 			node("node-d", 4, 6))
 		s.EgressIPs = []*cluster.EgressIP{egressIP("a", 1, "172.18.0.33"), egressIP("b", 2, "fc00:f853:ccd::33"),
 			egressIP("old", 0, "172.18.0.44")}
-		var rules assign.Rules
-		c.edit(s, &rules)
-		if got := "\n" + tellAssigned(assign.Addresses(s, rules)); got != c.want && c.want != none {
+		var observed assign.Observed
+		c.edit(s, &observed)
+		if got := "\n" + tellAssigned(assign.Addresses(s, observed)); got != c.want && c.want != none {
 			t.Errorf("%s:%s\nwanted:%s", c.name, got, c.want)
 		}
 	}
@@ -253,7 +253,7 @@ func drawCarrier(t *rapid.T, i int) *cluster.Node {
 func TestAddressesProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := snapshot()
-		rules := assign.Rules{Unreachable: map[string]bool{}}
+		observed := assign.Observed{Unreachable: map[string]bool{}}
 		for i := range rapid.IntRange(1, 4).Draw(t, "nodes") {
 			s.Nodes = append(s.Nodes, drawCarrier(t, i))
 		}
@@ -266,23 +266,23 @@ func TestAddressesProperties(t *testing.T) {
 				s.Nodes[i] = drawCarrier(t, i)
 			case 1:
 				name := s.Nodes[rapid.IntRange(0, len(s.Nodes)-1).Draw(t, "which")].Name
-				rules.Unreachable[name] = !rules.Unreachable[name]
+				observed.Unreachable[name] = !observed.Unreachable[name]
 			default:
 				s.EgressIPs = clustertest.Edit(t, s.EgressIPs, clustertest.DrawEgressIP,
 					(*cluster.EgressIP).Compare)
 			}
-			list := assign.Addresses(s, rules)
-			keepsRules(t, s, rules, list)
-			movesNothing(t, &before, s, rules, list)
+			list := assign.Addresses(s, observed)
+			keepsRules(t, s, observed, list)
+			movesNothing(t, &before, s, observed, list)
 			shuffled := *s
 			shuffled.EgressIPs = rapid.Permutation(s.EgressIPs).Draw(t, "order")
-			again := assign.Addresses(&shuffled, rules)
+			again := assign.Addresses(&shuffled, observed)
 			slices.SortFunc(again, func(a, b assign.Decision) int { return a.EgressIP.Owner.Compare(b.EgressIP.Owner) })
 			if tellAssigned(again) != tellAssigned(list) {
 				t.Fatalf("another order gives\n%s\ninstead of\n%s", tellAssigned(again), tellAssigned(list))
 			}
 			s = decided(s, list)
-			if again := assign.Addresses(s, rules); tellAssigned(again) != tellAssigned(list) {
+			if again := assign.Addresses(s, observed); tellAssigned(again) != tellAssigned(list) {
 				t.Fatalf("decided was\n%s\nand without a change then\n%s", tellAssigned(list), tellAssigned(again))
 			}
 		}
@@ -291,13 +291,13 @@ func TestAddressesProperties(t *testing.T) {
 
 // able reports whether a node may have an address of an EgressIP, by a second and simple
 // implementation.
-func able(e *cluster.EgressIP, n *cluster.Node, a netip.Addr, rules assign.Rules) bool {
+func able(e *cluster.EgressIP, n *cluster.Node, a netip.Addr, observed assign.Observed) bool {
 	_, edge := n.Egress.Labels["edge"]
 	may := n.Egress.Assignable
 	if e.Nodes != nil {
 		may = edge || len(e.Nodes.Requirements) == 0
 	}
-	if !may || !n.Egress.Ready || rules.Unreachable[n.Name] {
+	if !may || !n.Egress.Ready || observed.Unreachable[n.Name] {
 		return false
 	}
 	for _, p := range n.Gateway.Addresses {
@@ -315,24 +315,25 @@ func able(e *cluster.EgressIP, n *cluster.Node, a netip.Addr, rules assign.Rules
 
 // holds reports whether an address stays on an unreachable node: it had a node, and no reachable
 // node has an address of the family.
-func holds(n *cluster.Node, i cluster.Assignment, x assign.Decision, rules assign.Rules) bool {
+func holds(n *cluster.Node, i cluster.Assignment, x assign.Decision, observed assign.Observed) bool {
 	had := slices.ContainsFunc(x.EgressIP.Assigned, func(j cluster.Assignment) bool { return j.Address == i.Address })
-	return had && !x.EgressIP.Releases && rules.Unreachable[n.Name] && able(x.EgressIP, n, i.Address, assign.Rules{}) &&
+	return had && !x.EgressIP.Releases && observed.Unreachable[n.Name] &&
+		able(x.EgressIP, n, i.Address, assign.Observed{}) &&
 		!slices.ContainsFunc(x.Items, func(j cluster.Assignment) bool {
-			return !rules.Unreachable[j.Node] && j.Address.Is4() == i.Address.Is4()
+			return !observed.Unreachable[j.Node] && j.Address.Is4() == i.Address.Is4()
 		})
 }
 
-func keepsRules(t *rapid.T, s *cluster.Snapshot, rules assign.Rules, list []assign.Decision) {
+func keepsRules(t *rapid.T, s *cluster.Snapshot, observed assign.Observed, list []assign.Decision) {
 	where := map[netip.Addr]string{}
 	here := func(i cluster.Assignment) string { return fmt.Sprint(i.Node, i.Address.Is4()) }
 	for _, x := range list {
 		on, held := map[string]bool{}, 0
 		for _, i := range x.Items {
 			n := s.Node(i.Node)
-			if holds(n, i, x, rules) {
+			if holds(n, i, x, observed) {
 				held++
-			} else if !able(x.EgressIP, n, i.Address, rules) {
+			} else if !able(x.EgressIP, n, i.Address, observed) {
 				t.Fatalf("%s is not for %s:\n%s", i.Address, i.Node, tellAssigned(list))
 			}
 			switch {
@@ -359,14 +360,14 @@ func keepsRules(t *rapid.T, s *cluster.Snapshot, rules assign.Rules, list []assi
 		}
 		for _, n := range s.Nodes {
 			for _, r := range x.Refused { // no address is refused that could be assigned
-				if able(x.EgressIP, n, r.Address, rules) && where[r.Address] == "" &&
+				if able(x.EgressIP, n, r.Address, observed) && where[r.Address] == "" &&
 					!on[here(cluster.Assignment{Address: r.Address, Node: n.Name})] &&
 					r.Reason != assign.ReasonUnsupported {
 					t.Fatalf("%s could be on %s:\n%s", r.Address, n.Name, tellAssigned(list))
 				}
 			}
 			for _, i := range x.Items { // nor is one on a leaving node that could be elsewhere
-				if s.Node(i.Node).Egress.Leaving && !n.Egress.Leaving && able(x.EgressIP, n, i.Address, rules) &&
+				if s.Node(i.Node).Egress.Leaving && !n.Egress.Leaving && able(x.EgressIP, n, i.Address, observed) &&
 					!uses(n) {
 					t.Fatalf("%s could leave %s for %s:\n%s", i.Address, i.Node, n.Name, tellAssigned(list))
 				}
@@ -376,7 +377,7 @@ func keepsRules(t *rapid.T, s *cluster.Snapshot, rules assign.Rules, list []assi
 }
 
 // movesNothing fails if an address with a valid node has moved.
-func movesNothing(t *rapid.T, before, s *cluster.Snapshot, rules assign.Rules, list []assign.Decision) {
+func movesNothing(t *rapid.T, before, s *cluster.Snapshot, observed assign.Observed, list []assign.Decision) {
 	for _, x := range list {
 		i := slices.IndexFunc(before.EgressIPs, func(e *cluster.EgressIP) bool { return e == x.EgressIP })
 		if i < 0 {
@@ -384,7 +385,7 @@ func movesNothing(t *rapid.T, before, s *cluster.Snapshot, rules assign.Rules, l
 		}
 		for _, had := range x.EgressIP.Assigned {
 			n := s.Node(had.Node)
-			if able(x.EgressIP, n, had.Address, rules) && !n.Egress.Leaving && !slices.Contains(x.Items, had) {
+			if able(x.EgressIP, n, had.Address, observed) && !n.Egress.Leaving && !slices.Contains(x.Items, had) {
 				t.Fatalf("%s has left %s:\n%s", had.Address, had.Node, tellAssigned(list))
 			}
 		}
@@ -395,16 +396,16 @@ func BenchmarkAddresses(b *testing.B) {
 	s := clustertest.ManyEgressIPs(100, 1000, 10000)
 	b.Run("nothing", func(b *testing.B) {
 		for b.Loop() {
-			if list := assign.Addresses(s, assign.Rules{}); len(list[999].Items) != 2 {
+			if list := assign.Addresses(s, assign.Observed{}); len(list[999].Items) != 2 {
 				b.Fatal(tellAssigned(list[999:]))
 			}
 		}
 	})
 	b.Run("node lost", func(b *testing.B) {
-		s := decided(s, assign.Addresses(s, assign.Rules{}))
-		rules := assign.Rules{Unreachable: map[string]bool{"node-007": true}}
+		s := decided(s, assign.Addresses(s, assign.Observed{}))
+		observed := assign.Observed{Unreachable: map[string]bool{"node-007": true}}
 		for b.Loop() {
-			if list := assign.Addresses(s, rules); len(list[999].Items) != 2 {
+			if list := assign.Addresses(s, observed); len(list[999].Items) != 2 {
 				b.Fatal(tellAssigned(list[999:]))
 			}
 		}
@@ -415,7 +416,7 @@ func BenchmarkAddresses(b *testing.B) {
 func TestAddressesBalance(t *testing.T) {
 	s := clustertest.ManyEgressIPs(7, 100, 0)
 	load := map[string]int{}
-	for _, x := range assign.Addresses(s, assign.Rules{}) {
+	for _, x := range assign.Addresses(s, assign.Observed{}) {
 		for _, i := range x.Items {
 			load[i.Node]++
 		}
@@ -454,13 +455,13 @@ func TestRoutedAddresses(t *testing.T) {
 		e := egressIP("e", 1, c.address)
 		e.Routed = c.routed
 		s.EgressIPs = []*cluster.EgressIP{e}
-		list := assign.Addresses(s, assign.Rules{})
+		list := assign.Addresses(s, assign.Observed{})
 		if got := tellAssigned(list); got != c.want {
 			t.Errorf("%s: %s, want %s", c.address, got, c.want)
 		}
 		// It stays, and leaves when the announcement ends.
 		s = decided(s, list)
-		if got := tellAssigned(assign.Addresses(s, assign.Rules{})); got != c.want {
+		if got := tellAssigned(assign.Addresses(s, assign.Observed{})); got != c.want {
 			t.Errorf("%s again: %s, want %s", c.address, got, c.want)
 		}
 	}

@@ -95,7 +95,7 @@ func (a *assigner) hostRefusal(e *cluster.EgressIP, x netip.Addr) Refusal {
 		if !e.MayBeOn(c.node) {
 			continue
 		}
-		for _, y := range e.Addresses {
+		for _, y := range e.Addresses { // the host must be able to have all of them
 			cannot = cmp.Or(cannot, a.rejectsHost(c, e, y))
 		}
 		if c.unusable != "" {

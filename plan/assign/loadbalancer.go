@@ -121,8 +121,10 @@ func (a *allocator) unmanaged(s *cluster.Snapshot) {
 // keep keeps the addresses in a Service's status that it may have.
 func (a *allocator) keep(l *cluster.LoadBalancer) {
 	for _, x := range l.Ingress {
+		// An address with records of ports is one of a node, unless it is now one of a pool's
+		// ranges and no node has it. keepPorts keeps those of nodes.
 		ofNode := cluster.HasRecords(l.Recorded, x) && (a.poolWith(x) < 0 || a.reserved.NodeWith(x) != "")
-		if ofNode || a.hasFamily(l, cluster.FamilyOf(x)) { // of a node: see keepPorts
+		if ofNode || a.hasFamily(l, cluster.FamilyOf(x)) {
 			continue
 		}
 		if why := a.rejects(l, x, true); why != "" {
@@ -283,6 +285,7 @@ func (a *allocator) allocateFromPools(l *cluster.LoadBalancer, f cluster.Family)
 			}
 		}
 	}
+	// Whether the Service has no address after all families were tried.
 	none := len(a.given[l].Addresses) == 0 && f == l.Families[len(l.Families)-1]
 	for _, r := range onNodes {
 		a.refuse(l, r.Address, r.Reason, "%s", r.Message)
@@ -391,7 +394,9 @@ func size(r cluster.AddressRange) int64 {
 		if n > math.MaxInt64>>8 {
 			return math.MaxInt64
 		}
-		n = n<<8 + uint64(last[i]) - uint64(first[i]) // a borrow wraps around, and the next byte repays it
+		// The difference of the bytes up to i. It is not negative, because last is not before
+		// first.
+		n = n<<8 + uint64(last[i]) - uint64(first[i])
 		if i < 8 && first[i] != last[i] {
 			return math.MaxInt64
 		}

@@ -17,7 +17,7 @@ type nodeAllocator struct {
 	ports     map[nodePort]*cluster.LoadBalancer
 	// nodePorts are NodePorts and health check ports, with the Services that have them.
 	nodePorts map[familyPort][]*cluster.Frontend
-	checked   map[netip.Addr]cluster.PortRanges // of which the address's node reports whether the host uses them
+	checked   map[netip.Addr]cluster.PortRanges // ports of which the node reports whether its host uses them
 	used      map[nodePort]cluster.HostPort
 	from      map[serviceFamily]*cluster.Pool // from which a Service has its addresses of a family
 	addresses map[poolService][]netip.Addr    // that addressesOf returned
@@ -206,8 +206,8 @@ func (a *allocator) addressesOf(p *cluster.Pool, l *cluster.LoadBalancer, f clus
 
 // rejectsPort returns why a Service cannot have a port at an address of a node; empty if it can.
 // Programs of the host and hostPorts of Pods always win, even if the Service has the port, and even
-// if they are its own endpoints: who writes an EndpointSlice could otherwise send their clients to
-// another endpoint. If the Service has the port already, no younger one takes it by a NodePort.
+// if they are its own endpoints: otherwise, the author of an EndpointSlice could send their clients
+// to another endpoint. If the Service has the port already, no younger one takes it by a NodePort.
 func (a *allocator) rejectsPort(p *cluster.Pool, l *cluster.LoadBalancer, k nodePort, has bool) string {
 	if !p.Ports.Has(k.Port) {
 		return fmt.Sprintf("%s port %d is not in spec.nodeAddresses.ports of %s", k.Protocol, k.Port, p.Owner)

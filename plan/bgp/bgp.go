@@ -1,5 +1,5 @@
 // Package bgp decides which prefixes each node announces by BGP, and makes the FRRConfigurations
-// that tell frr-k8s. It is pure, like package plan.
+// by which frr-k8s announces them. It is pure, like package plan.
 package bgp
 
 import (
@@ -46,13 +46,13 @@ func Plan(s *cluster.Snapshot) ([]*frrk8s.FRRConfiguration, []Result) {
 	if len(s.Advertisements) == 0 {
 		return nil, nil
 	}
-	p := planner{Snapshot: s, of: map[key]*announcement{}}
+	p := planner{Snapshot: s, configs: map[key]*nodeConfig{}}
 	var results []Result
 	for _, a := range s.Advertisements {
 		results = append(results, p.advertise(a))
 	}
 	var out []*frrk8s.FRRConfiguration
-	for _, x := range p.of {
+	for _, x := range p.configs {
 		if c := x.configuration(); len(c.Spec.BGP.Routers) > 0 {
 			out = append(out, c)
 		}
@@ -66,8 +66,8 @@ func Plan(s *cluster.Snapshot) ([]*frrk8s.FRRConfiguration, []Result) {
 // planner is the working state of Plan.
 type planner struct {
 	*cluster.Snapshot
-	of     map[key]*announcement
-	vetted *trust.Vetted // nil: not needed yet
+	configs map[key]*nodeConfig
+	vetted  *trust.Vetted // nil: not needed yet
 }
 
 // key names a generated FRRConfiguration.
@@ -76,8 +76,9 @@ type key struct {
 	node   string
 }
 
-// announcement is what a node announces to the neighbors of an FRRConfiguration.
-type announcement struct {
+// nodeConfig is what a node announces to the neighbors of an FRRConfiguration, and the
+// Advertisements of these prefixes.
+type nodeConfig struct {
 	key
 	on       *cluster.Node
 	from     *cluster.FRRConfiguration
@@ -93,8 +94,8 @@ func (p *planner) advertise(a *cluster.Advertisement) Result {
 		return r
 	}
 	pooled := func(q *cluster.Pool) bool { return a.Pools.Matches(q.Labels) }
-	switch on := func(n *cluster.Node) bool { return a.Nodes.Matches(n.Egress.Labels) }; {
-	case !slices.ContainsFunc(p.Nodes, on):
+	switch selected := func(n *cluster.Node) bool { return a.Nodes.Matches(n.Egress.Labels) }; {
+	case !slices.ContainsFunc(p.Nodes, selected):
 		r.Reason, r.Message = ReasonNoNode, "spec.nodeSelector selects no node"
 		return r
 	case !a.EgressIP && !a.PodNetwork && !slices.ContainsFunc(p.Pools, pooled):
@@ -165,19 +166,19 @@ func newSource(c *cluster.FRRConfiguration) source {
 func (p *planner) announce(a *cluster.Advertisement, c source, n *cluster.Node, prefixes []netip.Prefix,
 	announced map[netip.Prefix]bool) {
 	k := key{c.Owner, n.Name}
-	x := p.of[k]
+	x := p.configs[k]
 	for _, q := range prefixes {
 		if !c.takes[cluster.FamilyOf(q.Addr())] {
 			continue
 		}
 		if x == nil {
-			x = &announcement{key: k, on: n, from: c.FRRConfiguration, prefixes: map[netip.Prefix]bool{}}
-			p.of[k] = x
+			x = &nodeConfig{key: k, on: n, from: c.FRRConfiguration, prefixes: map[netip.Prefix]bool{}}
+			p.configs[k] = x
+		}
+		if !slices.Contains(x.by, a) {
+			x.by = append(x.by, a)
 		}
 		announced[q], x.prefixes[q] = true, true
-	}
-	if len(announced) > 0 && x != nil && !slices.Contains(x.by, a) {
-		x.by = append(x.by, a)
 	}
 }
 
@@ -195,9 +196,9 @@ func routers(c *cluster.FRRConfiguration) (list []frrk8s.Router) {
 // bytes of the API.
 const maxName = 200
 
-// configuration returns the FRRConfiguration of an announcement. frr-k8s merges it with its source,
+// configuration returns the FRRConfiguration to generate. frr-k8s merges it with its source,
 // because neighbors and profiles are equal.
-func (x *announcement) configuration() *frrk8s.FRRConfiguration {
+func (x *nodeConfig) configuration() *frrk8s.FRRConfiguration {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s\n%s", x.source, x.node)
 	name := fmt.Sprintf("hairpin-%s-%s", x.source.Name, x.node)

@@ -286,8 +286,29 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
+// TestOwners: an Advertisement owns only the objects by which it announces a prefix, although it
+// selects another one, with neighbors of the other family.
+func TestOwners(t *testing.T) {
+	egress := advertisement("egress", func(a *cluster.Advertisement) { a.LoadBalancer = false })
+	pods := advertisement("pods", func(a *cluster.Advertisement) {
+		a.LoadBalancer, a.EgressIP, a.PodNetwork = false, false, true
+	})
+	list, _ := bgp.Plan(snapshot(node("a", 1), pods, egress, configuration("v4", "", "", neighbor("10.0.0.1")),
+		configuration("v6", "", "", neighbor("fd10::1")), on(clustertest.EgressIP("e", 1, "172.18.0.33"), "a")))
+	var got []string
+	for _, c := range list {
+		for _, o := range c.OwnerReferences {
+			got = append(got, c.Name[:len("hairpin-v4")]+" of "+o.Name)
+		}
+	}
+	if want := "[hairpin-v4 of pods hairpin-v4 of egress hairpin-v6 of pods]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+}
+
 // TestPlanProperty compares Plan with a rule for each combination of Advertisement, node, neighbor
-// and prefix. Names are unique, and every prefix of a neighbor is one of its router.
+// and prefix. Names are unique, and every prefix of a neighbor is one of its router. The owners of
+// an object are the Advertisements that announce a prefix by it.
 func TestPlanProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		label := rapid.SampledFrom([]string{"", "l", "m"})
@@ -344,6 +365,10 @@ func TestPlanProperty(t *testing.T) {
 			}
 			seen[c.Name] = true
 			source := strings.SplitN(strings.TrimPrefix(c.Name, "hairpin-"), "-", 3)
+			for _, o := range c.OwnerReferences {
+				got[fmt.Sprint(source[0], "-", source[1], " ",
+					c.Spec.NodeSelector.MatchLabels["kubernetes.io/hostname"], " of ", o.Name)] = true
+			}
 			for _, r := range c.Spec.BGP.Routers {
 				for _, n := range r.Neighbors {
 					for _, p := range allowed(n) {
@@ -371,6 +396,7 @@ func TestPlanProperty(t *testing.T) {
 							if both || addr(x["address"].(string)).Is4() == p.Addr().Is4() {
 								want[fmt.Sprint(c.Owner.Name, " ", n.Name, " ", x["address"], x["interface"], " ",
 									p)] = true
+								want[fmt.Sprint(c.Owner.Name, " ", n.Name, " of ", a.Owner.Name)] = true
 							}
 						}
 					}

@@ -105,7 +105,7 @@ func (p *planner) announcers(a *cluster.Advertisement, e *cluster.EgressIP) (lis
 		}
 	}
 	leaves := func(n *cluster.Node) bool { return n.Egress.Leaving }
-	if all := slices.ContainsFunc(list, func(n *cluster.Node) bool { return !leaves(n) }); all {
+	if slices.ContainsFunc(list, func(n *cluster.Node) bool { return !leaves(n) }) {
 		list = slices.DeleteFunc(list, leaves)
 	}
 	return list

@@ -41,10 +41,13 @@ type egressPart struct {
 	owner      cluster.Owner
 }
 
+// New returns EgressIPs without any object.
 func New() *EgressIPs {
 	return &EgressIPs{selection: selection.NewEgressIPs(), parts: map[cluster.Owner]egressPart{}}
 }
 
+// Update plans the EgressIPs again that changed, or have other pods, or an address on a node that
+// changed.
 func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, again bool) (gone, come datapath.State) {
 	gone.NB, come.NB = nb.State{}, nb.State{}
 	changed := !cluster.SameList(g.egressIPs, s.EgressIPs)
@@ -58,13 +61,13 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 			replan[e.Owner] = true
 		}
 	}
-	nodes := map[string]bool{}
+	changedNodes := map[string]bool{}
 	for _, n := range slices.Concat(c.Nodes.Removed, c.Nodes.Added) {
-		nodes[n.Name] = true
+		changedNodes[n.Name] = true
 	}
-	if len(nodes) > 0 {
+	if len(changedNodes) > 0 {
 		for _, e := range s.EgressIPs {
-			if slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return nodes[a.Node] }) {
+			if slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return changedNodes[a.Node] }) {
 				replan[e.Owner] = true
 			}
 		}
@@ -77,7 +80,7 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 			}
 		}
 	}
-	if len(replan)+len(nodes) == 0 && !again {
+	if len(replan)+len(changedNodes) == 0 && !again {
 		return gone, come
 	}
 	for owner := range replan {
@@ -167,7 +170,9 @@ func planEgressIP(e *node.Env, x *cluster.EgressIP, selected *selection.EgressIP
 		case len(local) == 0:
 		case ownByTable:
 			part.hostEgress = append(part.hostEgress, leaveByTable(e, part.rows, s, x, local)...)
-		case len(assigned) == 0: // the address moves to no node: only other nodes may not know it yet
+		case len(assigned) == 0:
+			// The address is no longer assigned to any node. This node's pods leave as others do.
+			// Pods of nodes that may not know this yet are still translated here.
 			all = slices.DeleteFunc(all, func(p netip.Prefix) bool { return slices.Contains(local, p) })
 		default:
 			hops, others := carriers(e, s, x, assigned)

@@ -121,7 +121,7 @@ func planHost(e *node.Env, parts map[cluster.Owner]egressPart) datapath.State {
 			addGuards(t, p.owner, pod)
 			used = true
 		}
-		for _, l := range p.limits {
+		for _, l := range p.limits { // of pods that are guarded
 			l.mark(k, t, p.owner)
 		}
 	}
@@ -271,7 +271,7 @@ func eastWestMatches(c node.Chains, s *node.Stack) []nft.Match {
 // (docs/design/origins.md#policies). The mark that OVN sets does not survive the userspace
 // datapath. Replies of such pods to clients for which the host forwards use the main table, too.
 func markRules(c node.Chains) []nft.Rule {
-	own := nft.MarkIs{Value: claims.MarkNodeIP, Mask: ^uint32(0)}
+	marked := nft.MarkIs{Value: claims.MarkNodeIP, Mask: ^uint32(0)}
 	rules := []nft.Rule{c.Rule(nft.RestoreMark{}, "replies of nodes and Services", nft.MarkIs{Mask: ^uint32(0)},
 		nft.CTMarkIs{Value: claims.MarkNodeIP})}
 	for i := range c.Env.Stacks {
@@ -283,7 +283,7 @@ func markRules(c node.Chains) []nft.Rule {
 				"pods with egress addresses to nodes and Services", from, pods, to))
 		}
 	}
-	rules = append(rules, c.Rule(nft.SaveMark{}, "saved for their replies", own))
+	rules = append(rules, c.Rule(nft.SaveMark{}, "saved for their replies", marked))
 	if c.Env.Engine.ServiceBridge { // not of a pod's own connections, which come by the management port
 		for i := range c.Env.Stacks {
 			rules = append(rules, c.Rule(nft.SetMark{Value: claims.MarkNodeIP}, "replies to forwarded requests",
@@ -336,7 +336,7 @@ func egressRules(c node.Chains) []nft.Rule {
 		case !e.Mode.Uplink:
 			rules = append(rules, c.Rule(nft.Masquerade{}, "Services with endpoints elsewhere", elsewhere,
 				not(e.Node.Gateway.Bridge)))
-		case e.RoutesByHost(s): // by the bridge, too
+		case e.RoutesByHost(s): // also those that the host sends back by the gateway bridge
 			rules = append(rules, c.Rule(nft.Masquerade{}, "Services with endpoints elsewhere", elsewhere, mp0))
 		}
 	}
@@ -358,7 +358,7 @@ func toItself(c node.Chains) nft.Rule {
 }
 
 // guardRules drops pods' packets that were not translated, except replies to clients that have a
-// route to pods by this node. Those to Services go by the gateway bridge, which translates them.
+// route to pods by this node. Those to Services pass, by the link that leads to Services.
 func guardRules(c node.Chains) []nft.Rule {
 	rules := append(toPods(c), toItself(c))
 	for i := range c.Env.Stacks {

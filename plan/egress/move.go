@@ -14,18 +14,18 @@ import (
 	"hairpin/plan/node"
 )
 
-// Priorities of flows for addresses that move.
+// Priorities of flows for addresses that move, and the flows that they precede.
 const (
-	prioEarly    = 51 // in pipeline.GatewayClassifier: before packets from the uplink
-	prioReturned = 52 // and before that, packets that the old node does not know either
-	// in pipeline.GatewayUplinkConntrack, before new connections, and those to NodePorts; in
-	// pipeline.GatewayServiceConntrack, before packets to the host
+	prioEarly    = 51 // in pipeline.GatewayClassifier: those of packets from the uplink
+	prioReturned = 52 // prioEarly, for packets that the old node does not know either
+	// in pipeline.GatewayUplinkConntrack: those of new connections, also to NodePorts; in
+	// pipeline.GatewayServiceConntrack: those of packets to the host
 	prioMoved    = 60
-	prioLoop     = 61  // and before them, packets that would loop
-	prioOwn      = 115 // in pipeline.GatewayClassifier: before packets of OVN and the host to the uplink
-	prioPeer     = 106 // in pipeline.SvcClassifier: before the flow that replaces the source MAC
-	prioSvcMoved = 144 // in pipeline.SvcServiceConntrack: before invalid packets are dropped
-	prioSvcLoop  = 145 // and before them, packets that would loop
+	prioLoop     = 61  // prioMoved, for packets that would loop
+	prioOwn      = 115 // in pipeline.GatewayClassifier: those of packets of OVN and the host to the uplink
+	prioPeer     = 106 // in pipeline.SvcClassifier: the flow that replaces the source MAC
+	prioSvcMoved = 144 // in pipeline.SvcServiceConntrack: those that drop invalid packets
+	prioSvcLoop  = 145 // prioSvcMoved, for packets that would loop
 )
 
 // movingAddress returns an address that moves from or to the planned node. The node translates to
@@ -45,9 +45,9 @@ func movingAddress(e *node.Env, x *cluster.EgressIP, f cluster.Family) netip.Add
 // packets that it does not know: if pods are routed to the new node at once, because the old one
 // seemed dead, neighbors may not know the new one yet. Packets that come back are dropped.
 //
-// All nodes serve load balancer addresses at all times, so new connections need no other node. The
-// same is done with later packets of TCP connections that a node does not know, between all nodes
-// that had the address lately.
+// All nodes serve load balancer addresses at all times, so new connections need no other node.
+// Later packets of TCP connections that a node does not know are forwarded, between all nodes that
+// had the address lately.
 type Moves struct {
 	egressIPs []*cluster.EgressIP // at the last update
 	nodes     []*cluster.Node     // at the last update
@@ -74,7 +74,7 @@ func planMoves(e *node.Env, all []*cluster.EgressIP) datapath.State {
 		answer(b, x)
 		if x.OnlyAnnounced() {
 			for _, a := range x.Assigned {
-				planOpen(b, &h, x, a.Address)
+				planAnnounced(b, &h, x, a.Address)
 			}
 			continue
 		}
@@ -107,10 +107,12 @@ func planMoves(e *node.Env, all []*cluster.EgressIP) datapath.State {
 	return datapath.State{Bridge: ovs.State{Flows: b.Flows}, NFT: h.tables}
 }
 
-// planOpen plans what the node does about open connections to a load balancer address: it forwards
-// packets of those that it does not know to all other nodes that may know them, one copy to each.
-func planOpen(b *node.Bridge, h *hostMoves, x *cluster.EgressIP, a netip.Addr) {
-	e, lost, early := b.Env, map[string]bool{}, ""
+// planAnnounced plans what the node does about connections to a load balancer address that moves:
+// it forwards packets of those that it does not know to all other nodes that may know them, one
+// copy to each.
+func planAnnounced(b *node.Bridge, h *hostMoves, x *cluster.EgressIP, a netip.Addr) {
+	e, early := b.Env, ""
+	lost := map[string]bool{} // by the name of each node of the moves: whether it seems dead
 	for _, m := range x.Moving {
 		if m.Address == a {
 			lost[m.From], lost[m.To] = m.Lost, false
@@ -173,7 +175,8 @@ type networkEnd struct {
 // mayForwardTo reports whether packets may be forwarded to the node.
 func (n networkEnd) mayForwardTo() bool { return !n.lost && !n.early }
 
-// endsOf returns another node's end of the network of an egress address, if it has one.
+// endsOf returns another node's end of the network of an egress address, as a list, which is empty
+// if it has none.
 func endsOf(e *node.Env, x *cluster.EgressIP, a netip.Addr, name string) []networkEnd {
 	if n := cluster.NodeNamed(e.Nodes, name); n != nil {
 		if end, ok := networkEndOf(n, e.Config, x, a); ok {
@@ -185,35 +188,35 @@ func endsOf(e *node.Env, x *cluster.EgressIP, a netip.Addr, name string) []netwo
 
 // networkEndOf returns a node's end of the network of an egress address, or false if the node has
 // no such network, or one without Ethernet.
-func networkEndOf(n *cluster.Node, config *cluster.Config, e *cluster.EgressIP, a netip.Addr) (networkEnd, bool) {
-	if e.ByTable() { // the address may use any link
+func networkEndOf(n *cluster.Node, config *cluster.Config, x *cluster.EgressIP, a netip.Addr) (networkEnd, bool) {
+	if x.ByTable() { // the address may use any link
 		return networkEnd{}, false
 	}
-	x, _ := e.NetworkFor(n, n.Networks(config), a)
-	end, list := networkEnd{link: x.Link}, []netip.Prefix(nil)
+	network, _ := x.NetworkFor(n, n.Networks(config), a)
+	end, list := networkEnd{link: network.Link}, []netip.Prefix(nil)
 	switch {
-	case x.Primary:
+	case network.Primary:
 		end.mac, list = n.Gateway.MAC, n.Gateway.Addresses
-	case x.Link != nil:
-		end.mac, list = x.Link.MAC, x.Link.Addresses
+	case network.Link != nil:
+		end.mac, list = network.Link.MAC, network.Link.Addresses
 	}
 	for _, p := range list {
-		if p.Masked() == x.Prefix {
+		if p.Masked() == network.Prefix {
 			end.at = p.Addr()
 		}
 	}
-	return end, end.at.IsValid() && end.mac != cluster.MAC{} && (!x.Primary || n.Gateway.Uplink != "")
+	return end, end.at.IsValid() && end.mac != cluster.MAC{} && (!network.Primary || n.Gateway.Uplink != "")
 }
 
 // CanShare reports whether two nodes can have an address at the same time, while it moves: both
 // must be on its network.
-func CanShare(s *cluster.Snapshot, e *cluster.EgressIP, from, to string, a netip.Addr) bool {
+func CanShare(s *cluster.Snapshot, x *cluster.EgressIP, from, to string, a netip.Addr) bool {
 	for _, name := range []string{from, to} {
 		n := s.Node(name)
 		if n == nil {
 			return false
 		}
-		if _, ok := networkEndOf(n, &s.Config, e, a); !ok {
+		if _, ok := networkEndOf(n, &s.Config, x, a); !ok {
 			return false
 		}
 	}
@@ -231,9 +234,10 @@ func unknownTo(a netip.Addr) []flow.Match {
 	return list
 }
 
-// forwardUnknown forwards packets of connections that this node does not know to the other node,
-// unless that node sent them. Packets that neither knows would also loop through the gateway router
-// and the host, which route them because neither has the address.
+// forwardUnknown forwards packets of connections that this node does not know to the other node, if
+// that has an end of the network, and drops them if that node sent them. It also drops packets to
+// the address from the gateway router and the host: neither has the address, so they would route to
+// the uplink what they get for it.
 func forwardUnknown(b *node.Bridge, a netip.Addr, peer []networkEnd) {
 	for _, m := range unknownTo(a) {
 		if len(peer) == 0 {
@@ -252,9 +256,9 @@ func forwardUnknown(b *node.Bridge, a netip.Addr, peer []networkEnd) {
 	}
 }
 
-// forwardAll forwards all packets to the other node, except those that it sent. Conntrack may know
-// a connection with the same ports from an earlier stay of the address. OVN, which would get its
-// packets, need not have its flows yet.
+// forwardAll forwards all packets to the other node, except those that it sent, also those of
+// connections that this node knows. Conntrack may know a connection with the same ports from an
+// earlier stay of the address, and OVN, which would get its packets, may not have its flows yet.
 func forwardAll(b *node.Bridge, a netip.Addr, to cluster.MAC) {
 	m := flow.Match{InPort: b.Uplink, EthDst: b.MAC, Protocol: node.Vocab(cluster.FamilyOf(a)).IP,
 		Dst: node.HostPrefix(a)}
@@ -278,14 +282,14 @@ func forwardLater(b *node.Bridge, a netip.Addr, peers []networkEnd) {
 	}
 	later := flow.Match{Protocol: node.Vocab(cluster.FamilyOf(a)).L4[cluster.TCP], TCPFlags: flow.NoSYN,
 		Dst: node.HostPrefix(a)}
-	forward := func(bridge string, table uint8, priority, back uint16, m flow.Match, clear flow.CTBits) {
+	forward := func(bridge string, table uint8, prioForward, prioDrop uint16, m flow.Match, clearBits flow.CTBits) {
 		for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} {
-			m.CTState = flow.CTState{Set: bit | flow.CTTrk, Clear: clear}
-			b.AddTo(bridge, table, priority, m, forwards...)
-			sent := m
+			m.CTState = flow.CTState{Set: bit | flow.CTTrk, Clear: clearBits}
+			b.AddTo(bridge, table, prioForward, m, forwards...)
+			fromPeer := m
 			for _, p := range peers {
-				sent.EthSrc = p.mac
-				b.AddTo(bridge, table, back, sent, flow.Drop{})
+				fromPeer.EthSrc = p.mac
+				b.AddTo(bridge, table, prioDrop, fromPeer, flow.Drop{})
 			}
 		}
 	}
@@ -293,9 +297,11 @@ func forwardLater(b *node.Bridge, a netip.Addr, peers []networkEnd) {
 		forward("", pipeline.GatewayUplinkConntrack, prioMoved, prioLoop, later, 0)
 		return
 	}
-	forward("", pipeline.GatewayServiceConntrack, prioMoved, prioLoop, later, 0) // endpoints on the host
+	// Packets that would go to the host, for an endpoint there.
+	forward("", pipeline.GatewayServiceConntrack, prioMoved, prioLoop, later, 0)
 	later.InPort = claims.ExternalPatch
-	// The userspace datapath knows the translation of invalid packets.
+	// The userspace datapath calls packets of known connections invalid, too. They have the bits of
+	// their translation.
 	forward(claims.ServiceBridge, pipeline.SvcServiceConntrack, prioSvcMoved, prioSvcLoop, later,
 		flow.CTDnat|flow.CTSnat)
 	// The source MAC must stay: the other nodes have recorded the MAC to which they reply.

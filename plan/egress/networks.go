@@ -20,9 +20,9 @@ type networkChoice struct {
 
 // networkChoices groups the assigned addresses of an EgressIP by networks. A destination in a
 // network of the host that has the address, or with a route by the link of that network, uses
-// addresses of that network: with another one the packet would leave by another link. Other
-// destinations use addresses of the gateway bridge's network, or else of links with a default
-// route, or else all. If all addresses are of one network, there is no choice: choices is empty.
+// addresses of that network (choices): with another one the packet would leave by another link.
+// Other destinations use the usual addresses: those of the gateway bridge's network, or else of
+// links with a default route, or else all. If all addresses are of one network, choices is empty.
 func networkChoices(e *node.Env, x *cluster.EgressIP,
 	assigned []cluster.Assignment) (usual []cluster.Assignment, choices []networkChoice) {
 	if x.ByTable() {

@@ -39,8 +39,9 @@ func leaveByTable(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP
 	return []hostEgress{{link: &cluster.HostLink{Table: t.Number}, table: t, service: x.Service, pods: local}}
 }
 
-// useTable prepares the host, and returns the source address with which pods leave by each link of
-// the table.
+// useTable adds what the host needs for pods that leave by a table: forwarding on its links, the
+// rules by ClusterIP, and the route for replies. It returns the source address with which pods
+// leave by each link of the table.
 func useTable(k *node.Kernel, owner cluster.Owner, h hostEgress) map[string]netip.Addr {
 	n, f := k.Env.Node, cluster.FamilyOf(h.pods[0].Addr())
 	s := k.Env.Stack(f)
@@ -70,7 +71,7 @@ func useTable(k *node.Kernel, owner cluster.Owner, h hostEgress) map[string]neti
 			rule(k, owner, node.HostPrefix(a), h.table.Number)
 		}
 	}
-	if h.table.VRF { // replies come into it
+	if h.table.VRF { // replies come into the VRF
 		for _, c := range s.Cluster {
 			key := host.RouteKey{Table: h.table.Number, Prefix: c}
 			k.Route(host.Route{RouteKey: key, Link: claims.ManagementPort, Via: s.Router.Addr()})

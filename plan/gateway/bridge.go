@@ -185,7 +185,7 @@ func layer2(b *node.Bridge) {
 	both := []flow.Action{flow.Output{Port: b.OVN}, flow.Output{Port: flow.Local}}
 	if b.Env.Stack(cluster.IPv6) != nil { // ARP is not IP and needs no exception from the flows above
 		for _, t := range []uint16{node.NeighborSolicitation, node.NeighborAdvertisement} {
-			nd := flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}
+			nd := flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1} // 0: any
 			fromHost, fromOVN, fromUplink := nd, nd, nd
 			fromHost.InPort = flow.Local
 			fromOVN.InPort, fromOVN.EthSrc = b.OVN, b.MAC

@@ -58,8 +58,8 @@ func (x *encap) chains(frames node.Chains) {
 	if device == "" {
 		return
 	}
-	frames.Table.Sets[setTunnelEnds] = endsSet(x.env)
+	frames.Table.Sets[setTunnelSources] = tunnelSources(x.env)
 	frames.Ingress(node.ChainTunnels, device, node.HookTunnels, frames.Rule(nft.Forward{Device: claims.EncapHost},
-		"tunnels belong to Open vSwitch", nft.InSet{Set: setTunnelEnds},
+		"tunnels belong to Open vSwitch", nft.InSet{Set: setTunnelSources},
 		nft.AddrIn{Dst: true, Prefix: node.HostPrefix(x.end)}, nft.DstPort{Protocol: cluster.UDP, Port: node.Geneve}))
 }

@@ -154,7 +154,7 @@ func forwarded(c node.Chains) {
 		s := &c.Env.Stacks[i]
 		for _, r := range s.Cluster {
 			to := nft.AddrIn{Dst: true, Prefix: r}
-			for _, src := range slices.Concat(s.Cluster, outsidePods(c.Env, s)) {
+			for _, src := range slices.Concat(s.Cluster, hostAddresses(c.Env, s)) {
 				mark = append(mark, c.Rule(nft.Drop{}, "sources of the node and its pods",
 					append(fromOutside(), to, nft.AddrIn{Prefix: src})...))
 			}
@@ -168,8 +168,8 @@ func forwarded(c node.Chains) {
 			node.Forwarded())})
 }
 
-// outsidePods returns the host's addresses that are not in the pod network.
-func outsidePods(e *node.Env, s *node.Stack) (list []netip.Prefix) {
+// hostAddresses returns the host's addresses that are not in the pod network.
+func hostAddresses(e *node.Env, s *node.Stack) (list []netip.Prefix) {
 	for _, a := range e.OwnAddresses(s) {
 		if !node.InRanges(s.Cluster, a) {
 			list = append(list, node.HostPrefix(a))

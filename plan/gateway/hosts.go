@@ -118,7 +118,7 @@ func (r *hostRules) add(a netip.Addr, name string) {
 	if name == "" || s == nil {
 		return
 	}
-	r.Set(tunnelsSet(s.Family)).Put(nft.Element{Addr: a}, cluster.NodeOwner(name))
+	r.Set(tunnelTargets(s.Family)).Put(nft.Element{Addr: a}, cluster.NodeOwner(name))
 	if a != s.MasqHost {
 		noTunnels(r.Bridge, s, a)
 	}
@@ -140,9 +140,9 @@ func noTunnels(b *node.Bridge, s *node.Stack, a netip.Addr) {
 // noMTU drops ICMP errors to a node which say that pods have a smaller MTU than the external
 // network (podMTU). The node would use that MTU for every packet to this node, also for those of
 // its tunnel, in which packets of pods would no longer fit. An address set of OVN (hostsRows) would
-// cost ovn-controller 30 ms for each node that joins 1 000 (docs/reference/performance.md). It is
-// used with OVN's load balancers, because there the gateway router also forwards such errors to
-// nodes with endpoints, and those must pass.
+// cost ovn-controller 30 ms for each node that joins a cluster of 1 000
+// (docs/reference/performance.md). The set is used only with OVN's load balancers: there the
+// gateway router also forwards such errors to nodes with endpoints, and those must pass.
 func noMTU(b *node.Bridge, s *node.Stack, a netip.Addr) {
 	m := node.Vocab(s.Family).TooBig
 	m.InPort, m.Dst = b.OVN, node.HostPrefix(a)

@@ -49,9 +49,10 @@ func transit(z *node.Zone, to *datapath.State) {
 }
 
 // bySource returns the sources of routes by source: the cluster's ranges. A range longer than
-// SpreadBits is widened to that length, because the join range is split into parts of the length of
-// these routes. No packet has a source in the added part: pods send only from their own addresses,
-// and packets of other senders are for pods or gateway routers, which have longer routes.
+// SourceRouteBits is widened to that length, because the join range is split into parts of the
+// length of these routes. No packet has a source in the added part: pods send only from their own
+// addresses, and packets of other senders are for pods or gateway routers, which have longer
+// routes.
 func bySource(s *node.Stack) (list []netip.Prefix) {
 	for _, c := range s.Cluster {
 		c = netip.PrefixFrom(c.Addr(), min(c.Bits(), s.SourceRouteBits())).Masked()
@@ -156,7 +157,7 @@ func Peers(e node.Env) (datapath.State, []cluster.Problem) {
 		c := node.Checker{Owner: cluster.NodeOwner(n.Name)}
 		if p, ok := checkPeer(&c, &e, n); ok {
 			addTunnel(&e, p, &to.Bridge)
-			tunnelTo(&c, &e, n, &to)
+			recordTunnelEnd(&c, &e, n, &to)
 		}
 		ends.add(n)
 		problems = append(append(problems, c.Problems...), ends.problems()...)
@@ -204,9 +205,10 @@ func addTunnel(e *node.Env, p peer, s *ovs.State) {
 	}
 }
 
-// tunnelTo records the MAC of a tunnel's other end, if it is on this node's network: the userspace
-// datapath loses the first packet to a neighbor that it has not resolved.
-func tunnelTo(c *node.Checker, e *node.Env, n *cluster.Node, to *datapath.State) {
+// recordTunnelEnd records how the userspace datapath reaches a tunnel's other end: by the host, if
+// the node has encap, or by its MAC, if it is on this node's network. That datapath loses the first
+// packet to a neighbor that it has not resolved.
+func recordTunnelEnd(c *node.Checker, e *node.Env, n *cluster.Node, to *datapath.State) {
 	end := n.Addresses[0]
 	if x, ok := newEncap(e); ok {
 		to.Bridge.TunnelRoutes[end] = x.host.Addr()

@@ -76,7 +76,7 @@ func foreignSources(c node.Chains) (rules []nft.Rule) {
 			drop(r, "sources of the pod network")
 		}
 		if s.Family == cluster.IPv6 {
-			for _, a := range outsidePods(c.Env, s) {
+			for _, a := range hostAddresses(c.Env, s) {
 				drop(a, "sources of the host",
 					nft.AddrIn{Dst: true, Not: true, Prefix: node.Vocab(s.Family).Multicast})
 			}

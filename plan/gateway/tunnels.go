@@ -11,7 +11,8 @@ import (
 	"hairpin/plan/node"
 )
 
-// tunnels accepts Geneve packets only from nodes, and lets them bypass conntrack.
+// tunnels drops Geneve packets from the uplink, except those that tunnelEnds accepts, and lets
+// those of this node bypass conntrack.
 func tunnels(b *node.Bridge) {
 	for i := range b.Env.Stacks {
 		s := &b.Env.Stacks[i]
@@ -33,26 +34,27 @@ func tunnels(b *node.Bridge) {
 		Protocol: node.Vocab(b.Env.TunnelFamily()).L4[cluster.UDP], DstPort: node.Geneve}, flow.Output{Port: b.Uplink})
 }
 
-// setTunnelEnds is the nft set of the tunnel addresses of other nodes.
-const setTunnelEnds = "tunnel-ends"
+// setTunnelSources is the name of the nft set of the tunnel addresses of other nodes, from which
+// packets are accepted.
+const setTunnelSources = "tunnel-ends"
 
-// endsSet declares setTunnelEnds.
-func endsSet(e *node.Env) *nft.Set {
+// tunnelSources declares the set with that name.
+func tunnelSources(e *node.Env) *nft.Set {
 	source := node.Vocab(e.TunnelFamily()).Src
-	return &nft.Set{Name: setTunnelEnds, Key: []nft.KeyField{source}}
+	return &nft.Set{Name: setTunnelSources, Key: []nft.KeyField{source}}
 }
 
 // tunnelEnds accepts packets from the tunnels of other nodes.
 type tunnelEnds struct {
 	*node.Bridge
-	set          *nft.Set      // setTunnelEnds
-	host, frames node.Elements // of set: for the host, and for ingress of encap
+	set          *nft.Set      // tunnelSources
+	host, frames node.Elements // of set: in the host's table, and in that of the chain at encap's ingress
 	encap        encap
 	hasEncap     bool
 }
 
 func newTunnelEnds(e *node.Env) tunnelEnds {
-	t := tunnelEnds{Bridge: node.NewBridge(e, claims.FeatureGateway), set: endsSet(e), host: node.NewElements(),
+	t := tunnelEnds{Bridge: node.NewBridge(e, claims.FeatureGateway), set: tunnelSources(e), host: node.NewElements(),
 		frames: node.NewElements()}
 	t.encap, t.hasEncap = newEncap(e)
 	return t
@@ -79,8 +81,9 @@ func (t *tunnelEnds) add(n *cluster.Node) {
 	}
 }
 
-// problems returns why packets from the tunnels of other nodes do not arrive. It returns the same
-// for each node, because Problems are counted by the object from which they are planned.
+// problems returns why packets from the tunnels of other nodes do not arrive. Peers adds it for
+// each other node, although it is the same: nodes are planned one by one, and each counts its
+// Problems.
 func (t *tunnelEnds) problems() []cluster.Problem {
 	c := node.Checker{Owner: t.Owner}
 	if t.hasEncap && t.Env.Node.Gateway.Device == "" {
@@ -99,8 +102,11 @@ func (t *tunnelEnds) tables() nft.State {
 	return s
 }
 
-// tunnelsSet declares the nft set of all nodes' addresses.
-func tunnelsSet(f cluster.Family) *nft.Set { return node.Declare(f).Set("tunnels", node.Vocab(f).Dst) }
+// tunnelTargets declares the nft set of all nodes' addresses, to which pods must not send tunnel
+// packets.
+func tunnelTargets(f cluster.Family) *nft.Set {
+	return node.Declare(f).Set("tunnels", node.Vocab(f).Dst)
+}
 
 // tunnelChains accepts only nodes' tunnel packets at the host. It drops those of pods and Services
 // to any node in the forward hook: they would leave with the host's own address. The kernel has
@@ -108,8 +114,8 @@ func tunnelsSet(f cluster.Family) *nft.Set { return node.Declare(f).Set("tunnels
 // if the host forwards them.
 func tunnelChains(c node.Chains) {
 	port := nft.DstPort{Protocol: cluster.UDP, Port: node.Geneve}
-	ofNode := nft.InSet{Set: setTunnelEnds}
-	c.Table.Sets[setTunnelEnds] = endsSet(c.Env)
+	ofNode := nft.InSet{Set: setTunnelSources}
+	c.Table.Sets[setTunnelSources] = tunnelSources(c.Env)
 	c.Base(node.ChainTunnelsIn, "filter", "input", node.HookFilter, []nft.Rule{
 		c.Rule(nft.Accept{}, "tunnels of nodes", ofNode, port),
 		c.Rule(nft.Drop{}, "tunnels of others", port),
@@ -120,7 +126,7 @@ func tunnelChains(c node.Chains) {
 		from = append(from, claims.ServiceHost)
 	}
 	for i := range c.Env.Stacks {
-		set := tunnelsSet(c.Env.Stacks[i].Family)
+		set := tunnelTargets(c.Env.Stacks[i].Family)
 		c.Table.Sets[set.Name] = set
 		for _, link := range from {
 			forward = append(forward, c.Rule(nft.Drop{}, "pods and Services to tunnels", nft.InInterface{Name: link},

@@ -55,9 +55,9 @@ type Index struct {
 	byNamespace map[string][]*cluster.Policy // NetworkPolicies, sorted by name
 	clusterwide []*cluster.Policy            // ClusterNetworkPolicies, sorted by name
 	selected    map[cluster.Owner]*subject
-	profiles    map[string]*Profile // by text
-	sets        [2]map[string]*set  // by text
-	members     [2]map[member]map[*set]int
+	profiles    map[string]*Profile        // by text
+	sets        [2]map[string]*set         // by text
+	members     [2]map[member]map[*set]int // how often each set has the range, see countRange
 	named       map[string]*namedPort
 
 	profileIDs idPool
@@ -168,15 +168,15 @@ func (u *update) updatePeers(s *cluster.Snapshot) {
 		}
 	}
 	for _, d := range directions {
-		for _, s := range x.sets[d] {
+		for _, y := range x.sets[d] {
 			for _, p := range gone {
-				if s.selectsPod(p, x.namespaces[p.Owner.Namespace]) {
-					u.countPod(s, p, -1)
+				if y.selectsPod(p, x.namespaces[p.Owner.Namespace]) {
+					u.countPod(y, p, -1)
 				}
 			}
 			for _, p := range come {
-				if s.selectsPod(p, namespaces[p.Owner.Namespace]) {
-					u.countPod(s, p, 1)
+				if y.selectsPod(p, namespaces[p.Owner.Namespace]) {
+					u.countPod(y, p, 1)
 				}
 			}
 		}
@@ -314,11 +314,11 @@ func (u *update) updatePolicies(policies []*cluster.Policy) {
 		}
 		return u.clusterwide
 	}
-	setList := func(p *cluster.Policy, setList []*cluster.Policy) {
+	setList := func(p *cluster.Policy, list []*cluster.Policy) {
 		if p.Tier == cluster.TierNetworkPolicy {
-			u.byNamespace[p.Subject.Namespace] = setList
+			u.byNamespace[p.Subject.Namespace] = list
 		} else {
-			u.clusterwide = setList
+			u.clusterwide = list
 		}
 	}
 	for _, p := range c.Removed {

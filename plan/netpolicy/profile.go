@@ -48,7 +48,7 @@ type Place struct {
 const Levels = (cluster.MaxPriority + 1) * cluster.MaxRules * 2
 
 // placeOf returns the Place of a rule of a Policy. Two policies may have the same priority: of
-// their rules with the same place in the list, those that deny come first.
+// their rules with the same index, those that deny come first.
 func placeOf(p *cluster.Policy, rule int, action cluster.PolicyAction) Place {
 	if p.Tier == cluster.TierNetworkPolicy {
 		return Place{Tier: p.Tier}

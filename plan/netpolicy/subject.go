@@ -6,7 +6,8 @@ import (
 	"hairpin/cluster"
 )
 
-// compile compiles one own pod again.
+// compile compiles one own pod again. It releases the former Profiles after that, so that Profiles
+// and sets that stay keep their IDs.
 func (u *update) compile(name cluster.Owner) {
 	was, now := u.selected[name], u.compileSubject(name)
 	switch {

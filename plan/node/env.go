@@ -55,15 +55,16 @@ type Stack struct {
 	Join       netip.Prefix // the gateway router on the join switch
 	Transit    netip.Prefix // the cluster router on the transit switch
 
-	Masquerade netip.Prefix // the masquerade subnet and its addresses (docs/design/origins.md#masquerade-addresses)
-	MasqOVN    netip.Addr   // clients of an endpoint on the host, as the host sees them
-	MasqRouter netip.Addr   // the gateway router, as the host sees it
-	MasqHost   netip.Addr   // the host, as the gateway router sees it (engine ovn)
-	MasqLocal  netip.Addr   // no host has it: VIP of the node's own endpoints, for external clients
-	MasqAll    netip.Addr   // no host has it: VIP of all endpoints, where the cluster IP may have only some
-	MasqNext   netip.Addr   // no host has it: the next hop from the gateway router to the host, and back
-	MasqPin    netip.Addr   // source of a pod's packets that return to the pod itself (claims.MasqHairpin)
-	MasqLink   netip.Addr   // the host on claims.ServiceHost
+	// The masquerade subnet and its addresses (docs/design/origins.md#masquerade-addresses).
+	Masquerade      netip.Prefix
+	MasqOVN         netip.Addr // clients of an endpoint on the host, as the host sees them
+	MasqRouter      netip.Addr // the gateway router, as the host sees it
+	MasqHost        netip.Addr // the host, as the gateway router sees it (engine ovn)
+	MasqLocal       netip.Addr // no host has it: VIP of the node's own endpoints, for external clients
+	MasqAll         netip.Addr // no host has it: VIP of all endpoints, where the cluster IP may have only some
+	MasqNext        netip.Addr // no host has it: the next hop from the gateway router to the host, and back
+	MasqHairpin     netip.Addr // source of a pod's packets that return to the pod itself (claims.MasqHairpin)
+	MasqServiceHost netip.Addr // the host on claims.ServiceHost
 
 	Local Local // the distributed gateway port, if there is one
 
@@ -236,22 +237,22 @@ func (c *Checker) offsets(e *Env, s *Stack) bool {
 		to     *netip.Addr
 		offset int
 	}{
-		{&s.MasqOVN, claims.MasqOVN}, {&s.MasqHost, claims.MasqHost}, {&s.MasqLocal, claims.MasqETPLocal},
-		{&s.MasqAll, claims.MasqCluster}, {&s.MasqNext, claims.MasqNextHop}, {&s.MasqPin, claims.MasqHairpin},
-		{&s.MasqLink, claims.MasqServiceHost},
+		{&s.MasqOVN, claims.MasqOVN}, {&s.MasqHost, claims.MasqHost}, {&s.MasqLocal, claims.MasqLocal},
+		{&s.MasqAll, claims.MasqAll}, {&s.MasqNext, claims.MasqNext}, {&s.MasqHairpin, claims.MasqHairpin},
+		{&s.MasqServiceHost, claims.MasqServiceHost},
 	} {
 		*p.to = c.Nth(masq, p.offset, masqField).Addr()
 	}
 	if s.MasqRouter = s.MasqOVN; e.Engine.ServiceBridge {
-		s.MasqRouter = s.MasqHost // free, because the host has MasqLink with this engine
+		s.MasqRouter = s.MasqHost // free, because the host has MasqServiceHost with this engine
 	}
 	s.Router = c.Nth(s.Subnet, claims.PodRouter, fieldPodCIDRs)
 	s.Management = c.Nth(s.Subnet, claims.PodManagement, fieldPodCIDRs)
 	s.JoinRouter = c.Nth(join, claims.JoinRouter, joinField)
 	s.Join = c.Nth(join, e.Node.ID+claims.NodeOffset, joinField)
 	s.Transit = c.Nth(transit, e.Node.ID+claims.NodeOffset, transitField)
-	for _, p := range []netip.Addr{s.MasqOVN, s.MasqHost, s.MasqLocal, s.MasqAll, s.MasqNext, s.MasqPin, s.MasqLink,
-		s.Router.Addr(), s.Management.Addr(), s.JoinRouter.Addr(), s.Join.Addr(), s.Transit.Addr()} {
+	for _, p := range []netip.Addr{s.MasqOVN, s.MasqHost, s.MasqLocal, s.MasqAll, s.MasqNext, s.MasqHairpin,
+		s.MasqServiceHost, s.Router.Addr(), s.Management.Addr(), s.JoinRouter.Addr(), s.Join.Addr(), s.Transit.Addr()} {
 		if !p.IsValid() {
 			return false
 		}

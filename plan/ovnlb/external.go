@@ -40,16 +40,16 @@ func addReplies(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 		flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}, flow.Output{Port: b.Uplink})
 }
 
-// fromUplinkTo adds a flow for packets from the uplink, after conntrack with priority tracked. On
-// the userspace datapath, packets that may go to an endpoint on this host get a flow before
-// conntrack as well, with priority. Without conntrack they have seven recirculations, and eight are
-// too many.
-func fromUplinkTo(b *node.Bridge, x *service.Front, m flow.Match, priority, tracked uint16, actions ...flow.Action) {
+// fromUplinkTo adds a flow for packets from the uplink after conntrack. On the userspace datapath,
+// packets that may go to an endpoint on this host get a flow before conntrack as well. Without
+// conntrack they have seven recirculations, and eight are too many. The arguments untracked and
+// tracked are the priorities of the flow before and after conntrack.
+func fromUplinkTo(b *node.Bridge, x *service.Front, m flow.Match, untracked, tracked uint16, actions ...flow.Action) {
 	b.Add(pipeline.GatewayUplinkConntrack, tracked, m, slices.Clone(actions)...)
 	mine := func(a netip.AddrPort) bool { return x.IsOwnHost(a.Addr()) }
 	if !b.Env.Node.Gateway.Userspace || x.ExternalLocal || !slices.ContainsFunc(x.Cluster, mine) {
 		return
 	}
 	m.InPort, m.EthDst = b.Uplink, b.MAC
-	b.Classify(priority, m, actions...)
+	b.Classify(untracked, m, actions...)
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // Engine writes Frontends as load balancers: one row for each variant, so that northd handles a
-// changed endpoint without looking at other rows.
+// changed endpoint without looking at other rows. It implements service.Engine.
 type Engine struct {
 	*node.Env
 	rows    nb.State
@@ -25,6 +25,7 @@ type Engine struct {
 	options map[lbOptionKey]map[string]string // rows share them
 }
 
+// NewEngine returns an Engine without rows.
 func NewEngine(e *node.Env) *Engine {
 	return &Engine{
 		Env: e, rows: make(nb.State, len(e.Frontends)), gateway: node.NewBridge(e, claims.FeatureServices),
@@ -32,10 +33,12 @@ func NewEngine(e *node.Env) *Engine {
 	}
 }
 
+// State returns the planned rows and flows.
 func (b *Engine) State() (datapath.State, []cluster.Problem) {
 	return datapath.State{NB: b.rows, Bridge: ovs.State{Flows: b.gateway.Flows}}, nil
 }
 
+// ClusterIP plans what a ClusterIP outside of the configured ranges of Services needs.
 func (b *Engine) ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner) {
 	z := node.Zone{Env: *b.Env, Owner: owner, Rows: b.rows}
 	dropWithoutVIP(&z, s, to)
@@ -43,13 +46,19 @@ func (b *Engine) ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner) 
 	hostToServices(b.gateway, s, []netip.Prefix{to})
 }
 
+// Frontend plans the load balancers for the ClusterIP and the proxy port.
 func (b *Engine) Frontend(x *service.Front) {
 	b.gateway.Owner = x.Owner
 	b.addLoadBalancer(x, lbVariant{vips: []netip.AddrPort{netip.AddrPortFrom(x.ClusterIP, x.Port)}, to: x.Internal})
 	b.addProxyPorts(x)
 }
 
-// External adds rows for the node switch, where pods are, and for the gateway router.
+// External adds rows for NodePorts or external addresses:
+//   - for pods, on the node switch, with all endpoints. Addresses with source ranges have none
+//     there: the host checks the source (routeRestricted).
+//   - for external clients, on the gateway router, if these do not come by the host. Under policy
+//     Local, the row has the local endpoints. Otherwise the pods' row is on both, and a further one
+//     (":guarded") has the addresses with source ranges, which flows of the gateway bridge check.
 func (b *Engine) External(x *service.Front, variant service.Variant, vips []netip.AddrPort) {
 	var open, restricted, external []netip.AddrPort // restricted: with source ranges; external: from the uplink
 	redirected := false
@@ -105,6 +114,7 @@ func (b *Engine) addProxyPorts(x *service.Front) {
 			vips: []netip.AddrPort{netip.AddrPortFrom(x.Stack.MasqAll, port)}, to: x.Cluster, group: node.GroupRouter,
 			noARP: true})
 	}
+	// If the only local endpoints are programs of the host, the host serves them itself.
 	if x.ExternalLocal && (len(x.LocalHost) == 0 || len(x.LocalPods) > 0) {
 		own := lbVariant{name: service.OwnByHost, vips: []netip.AddrPort{netip.AddrPortFrom(x.Stack.MasqLocal, port)},
 			to: x.LocalPods, group: node.GroupSwitch, noARP: true}
@@ -194,9 +204,9 @@ func (b *Engine) lbOptions(key lbOptionKey) map[string]string {
 	if o, ok := b.options[key]; ok {
 		return o
 	}
-	var pins []string
+	var hairpin []string
 	for i := range b.Stacks {
-		pins = append(pins, b.Stacks[i].MasqPin.String())
+		hairpin = append(hairpin, b.Stacks[i].MasqHairpin.String())
 	}
 	o := map[string]string{
 		"reject": strconv.FormatBool(!key.dropNoBackends), // no endpoint: TCP reset or ICMP port unreachable
@@ -204,7 +214,7 @@ func (b *Engine) lbOptions(key lbOptionKey) map[string]string {
 		// A gateway router translates what it load-balances, but must not translate a reset that it
 		// made itself: the host would get it from another address than it used.
 		"skip_snat":       strconv.FormatBool(key.rejectNoBackends || key.keepClientIP),
-		"hairpin_snat_ip": strings.Join(pins, " "), // source for a pod that reaches itself
+		"hairpin_snat_ip": strings.Join(hairpin, " "), // source for a pod that reaches itself
 	}
 	if key.noARP {
 		o["neighbor_responder"] = "none"

@@ -127,7 +127,8 @@ func copyMark(z *node.Zone, gr string) {
 // routeLoadBalanced applies the gateway router's own routes to load-balanced packets for pods and
 // the host. All others use the host's routes, even to the host's own network: the host may have a
 // better route (docs/design/origins.md#host-to-service). Packets with an egress address are not
-// load-balanced. The ranges are not negated: each would multiply the flows of the others.
+// load-balanced. Two policies without negation need fewer flows than one that excludes the ranges:
+// OVN's flows of a negated range multiply those of the others.
 func routeLoadBalanced(z *node.Zone, gr string, s *node.Stack) {
 	ip := node.Vocab(s.Family).Match
 	inside := append(slices.Clone(s.Cluster), s.Join.Masked(), s.Masquerade)

@@ -183,8 +183,8 @@ func assigned(e *cluster.EgressIP) (f families) {
 	return served(e, f)
 }
 
-// served returns which of the families are those of an EgressIP's destinations. An EgressService
-// has both.
+// served returns the families of f in which an EgressIP has destinations. An EgressService has
+// both.
 func served(e *cluster.EgressIP, f families) families {
 	if e.Service != nil {
 		return families{true, true}

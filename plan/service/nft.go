@@ -247,7 +247,7 @@ func nodePortRules(c node.Chains, prerouting bool) []nft.Rule {
 		s := &c.Env.Stacks[i]
 		m := servicesOf[s.Family]
 		for _, inner := range []netip.Prefix{node.HostPrefix(s.Management.Addr()), node.HostPrefix(s.MasqHost),
-			node.HostPrefix(s.MasqLink), node.Vocab(s.Family).LinkLocal} {
+			node.HostPrefix(s.MasqServiceHost), node.Vocab(s.Family).LinkLocal} {
 			if inner.IsValid() {
 				rules = append(rules, c.Rule(nft.Return{}, "not for NodePorts", nft.AddrIn{Dst: true, Prefix: inner}))
 			}
@@ -345,7 +345,7 @@ func masqueradeRules(c node.Chains) []nft.Rule {
 		s := &c.Env.Stacks[i]
 		drop(s.MasqAll)
 		drop(s.MasqLocal)
-		drop(s.MasqLink, nft.InInterface{Name: claims.ServiceHost, Not: true})
+		drop(s.MasqServiceHost, nft.InInterface{Name: claims.ServiceHost, Not: true})
 	}
 	return rules
 }

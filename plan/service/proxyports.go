@@ -15,7 +15,7 @@ import (
 func ProxyPortsIn(tables nft.State, c *cluster.Config) admission.ProxyPorts {
 	proxy := map[netip.Addr]bool{}
 	for _, subnet := range c.Gateway.MasqueradeSubnets {
-		for _, offset := range []int{claims.MasqETPLocal, claims.MasqCluster} {
+		for _, offset := range []int{claims.MasqLocal, claims.MasqAll} {
 			if a, err := cluster.Nth(subnet, offset); err == nil {
 				proxy[a] = true
 			}

@@ -204,7 +204,7 @@ func (w *serviceBridge) familyFlows(s *node.Stack) {
 		track(claims.ZoneServices, pipeline.SvcIngressClassifier))
 	w.serveExternal(s)
 	w.translateErrors(v)
-	w.add(pipeline.SvcFromPod, prioFrom, flow.Match{Protocol: v.IP, Dst: node.HostPrefix(s.MasqPin)},
+	w.add(pipeline.SvcFromPod, prioFrom, flow.Match{Protocol: v.IP, Dst: node.HostPrefix(s.MasqHairpin)},
 		track(claims.ZonePinned, pipeline.SvcUnSNAT))
 	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} { // not a reply: pods may not send to this address
 		w.add(pipeline.SvcUnSNAT, prioGuard, tracked(v.IP, bit, 0), flow.Drop{})
@@ -324,7 +324,7 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 		w.add(pipeline.SvcL3Forwarding, prioTo, flow.Match{Protocol: v.IP, Dst: own}, flow.SetEthDst{MAC: p.MAC}, out)
 		w.add(pipeline.SvcSNAT, prioSelf, flow.Match{InPort: port, Protocol: v.IP, Src: own, Dst: own},
 			flow.CT{Commit: true, Zone: claims.ZonePinned, Table: pipeline.SvcHairpinReply,
-				NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqPin}})
+				NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHairpin}})
 	}
 }
 

@@ -43,7 +43,7 @@ func hostRoutes(k *node.Kernel, s *node.Stack) {
 		// Without an address, a reverse-path check of the link drops replies of pods, loose or not.
 		// The node's own would be there twice: programs that bind to each address would fail.
 		k.Address(host.Address{AddressKey: host.AddressKey{Link: claims.ServiceHost,
-			Prefix: node.HostPrefix(s.MasqLink)}})
+			Prefix: node.HostPrefix(s.MasqServiceHost)}})
 	}
 	k.State.Rules[host.Rule{Family: s.Family, Priority: claims.RuleForwarded, Mark: claims.MarkForwarded,
 		Mask: claims.MarkForwarded, Table: claims.ForwardTable}] = k.Owner

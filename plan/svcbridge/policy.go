@@ -275,7 +275,7 @@ func (w *serviceBridge) permitOwnNode(s *node.Stack) {
 		fromHost(a)
 	}
 	if s.Family == cluster.IPv4 { // with IPv6, the host has no such address and would forward others' packets
-		fromHost(s.MasqLink)
+		fromHost(s.MasqServiceHost)
 	}
 	w.add(pipeline.SvcIngressConntrack, prioExempt,
 		flow.Match{InPort: claims.ServicePatch, Protocol: ip, Src: node.HostPrefix(s.Management.Addr())},
