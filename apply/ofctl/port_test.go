@@ -221,6 +221,7 @@ func TestPortTakesOver(t *testing.T) {
 	for _, stands := range []string{
 		`ovs-vsctl add-port br-int ovn-k8s-mp0 -- set Interface ovn-k8s-mp0 type=internal external_ids:iface-id=old`,
 		`ovs-vsctl add-port br-ex ovn-k8s-mp0 -- set Interface ovn-k8s-mp0 type=internal external_ids:iface-id=old`,
+		`ovs-vsctl add-port br-int ovn-k8s-mp0 -- set Interface ovn-k8s-mp0 type=internal options:peer=x`,
 		`ovs-vsctl add-bond br-int ovn-k8s-mp0 x1 x2 -- set Interface x1 type=internal -- set Interface x2 type=internal`,
 	} {
 		sh(t, n, `ovs-vsctl --if-exists del-port ovn-k8s-mp0 -- `+strings.TrimPrefix(stands, "ovs-vsctl "))

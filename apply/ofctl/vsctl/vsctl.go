@@ -272,6 +272,8 @@ func (cfg *Config) portOps(v ovsdb.View, p ovs.Port) (ops []ovsdb.Op, ok bool) {
 	change := []string{"type"}
 	if i.Options = options(p); i.Options != nil {
 		change = append(change, "options")
+	} else {
+		ops = append(ops, ovsdb.Mutate("Interface", ovsdb.DeleteFrom("options", []string{peer, localEnd})).Row(i.UUID))
 	}
 	if i.MAC, i.MTURequest = columns(p); i.MAC != nil {
 		change = append(change, "mac")
