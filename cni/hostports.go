@@ -2,6 +2,7 @@ package cni
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -144,19 +145,25 @@ func (s *Server) restoreHostPorts(ctx context.Context, key string) error {
 
 // unmapHostPorts removes the host ports of an attachment that is being removed. The runtime does
 // this before DEL, but not before the ADD of another sandbox of the pod. Also, the agent may have
-// restored them since.
-func (s *Server) unmapHostPorts(ctx context.Context, host string) {
+// restored them since. It returns only an exceeded time limit, after which the caller tries again:
+// portmap may never accept a damaged record.
+func (s *Server) unmapHostPorts(ctx context.Context, host string) error {
 	row := interfaceNamed(s.ovs.View(), host)
 	if row == nil {
-		return
+		return nil
 	}
 	a := parseAttachment(row)
 	if a.hostPorts == "" {
-		return
+		return nil
 	}
-	if err := a.portmap(ctx, cmdDel); err != nil {
+	err := a.portmap(ctx, cmdDel)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("remove host ports: %w", err)
+	}
+	if err != nil {
 		s.log.Warn("cni: remove host ports", "pod", a.pod.String(), "error", err)
 	}
+	return nil
 }
 
 // portmapPath returns the path of the plugin portmap.
@@ -198,6 +205,7 @@ func (a *attachment) portmap(ctx context.Context, command string) error {
 		"CNI_NETNS_OVERRIDE=1",
 		"CNI_IFNAME="+a.IfName, "CNI_PATH="+filepath.Dir(path))
 	if out, err := cmd.Output(); err != nil {
+		err = cmp.Or(ctx.Err(), err)
 		return fmt.Errorf("%s %s: %w: %s", claims.PortmapPlugin, command, err, bytes.TrimSpace(out))
 	}
 	return nil

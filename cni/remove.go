@@ -36,7 +36,9 @@ func (s *Server) del(ctx context.Context, r request, key string) *types.Error {
 // remove removes an attachment. A missing attachment is no error.
 func (s *Server) remove(ctx context.Context, host string) error {
 	s.alloc.markDeleting(host)
-	s.unmapHostPorts(ctx, host)
+	if err := s.unmapHostPorts(ctx, host); err != nil {
+		return err
+	}
 	if err := veth.OnHostEnd(host, eraseRecord); err != nil {
 		return err
 	}
