@@ -81,8 +81,8 @@ func TestHostPorts(t *testing.T) {
 	must(t, lab.BuildPortmap(t.Context(), plugin))
 	answers("the plugin is back")
 
-	// The rules may have been restored between the runtime's DEL of portmap and Hairpin's. On a busy
-	// node, portmap may exceed its time limit once: then the runtime repeats DEL.
+	// The rules may have been restored between the runtime's DEL of portmap and Hairpin's. On a
+	// busy node, portmap may exceed its time limit once. Then the runtime repeats DEL.
 	must(t, os.Rename(plugin, plugin+".real"))
 	must(t, n.WriteFile("/opt/cni/bin/"+claims.PortmapPlugin,
 		"#!/bin/sh\nmkdir /tmp/busy 2>/dev/null && sleep 6\nexec /opt/cni/bin/"+claims.PortmapPlugin+".real\n"))
