@@ -92,6 +92,7 @@ func lead(ctx context.Context, client *kubeapi.Client, identity string, c config
 	log = log.With("identity", identity)
 	l := lease{api: client.Leases(kube.LeaseNamespace), identity: identity, log: log}
 	if !l.acquire(ctx) {
+		l.release(context.WithoutCancel(ctx))
 		return nil
 	}
 	log.Info("leading")

@@ -29,6 +29,7 @@ type lease struct {
 	since   time.Time             // when this spec was first observed: clocks of other machines do not count
 	renewed time.Time             // when the last write that succeeded was sent
 	logged  string                // the last error that was logged
+	unknown bool                  // the last write got no response: it may have been done
 }
 
 // acquire waits until this controller holds the Lease. It returns false if ctx ends first.
@@ -69,7 +70,14 @@ func (l *lease) keep(ctx context.Context) {
 func (l *lease) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, kube.RenewDeadline)
 	defer cancel()
-	for holder(l.last) == l.identity {
+	for l.unknown || holder(l.last) == l.identity {
+		if l.unknown {
+			if err := l.read(ctx); err != nil {
+				l.log.Warn("release the Lease", "error", err)
+				return
+			}
+			continue
+		}
 		free := l.last.DeepCopy()
 		free.Spec.HolderIdentity, free.Spec.LeaseDurationSeconds = new(""), new(int32(1))
 		_, err := l.api.Update(ctx, free)
@@ -130,6 +138,7 @@ func (l *lease) write(ctx context.Context, now time.Time) (bool, error) {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
 		return false, l.read(ctx)
 	case err != nil:
+		l.unknown = true
 		return false, fmt.Errorf("write: %w", err)
 	}
 	l.observe(next)
@@ -156,7 +165,7 @@ func (l *lease) observe(have *coordinationv1.Lease) {
 	if l.last == nil || !reflect.DeepEqual(have.Spec, l.last.Spec) {
 		l.since = time.Now()
 	}
-	l.last = have
+	l.last, l.unknown = have, false
 }
 
 // holder returns the holder of a Lease, also of an expired one, or "" if it has none or is nil.

@@ -31,6 +31,26 @@ func (u *lostResponse) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
+// testEndsInAcquisition checks that a candidate releases the Lease if it ends while it waits for
+// the response to an acquisition that the server has done.
+func testEndsInAcquisition(t *testing.T, p *controlPlane) {
+	u := &lostResponse{renewed: make(chan struct{}, 1)}
+	client := p.connect(t, func(c *rest.Config) {
+		c.Wrap(func(next http.RoundTripper) http.RoundTripper { u.RoundTripper = next; return u })
+	})
+	stop := candidate(t, client, "one")
+	soon(t, 60*time.Second, func() string {
+		if len(u.renewed) == 0 {
+			return "the Lease is not acquired"
+		}
+		return ""
+	})
+	stop()
+	if got := p.holder(t); got != "" {
+		t.Errorf("%s has ended, and has the Lease", got)
+	}
+}
+
 // testEndsInRenewal checks that a leader releases the Lease if it ends while it waits for the
 // response to a renewal that the server has done.
 func testEndsInRenewal(t *testing.T, p *controlPlane) {
