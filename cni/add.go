@@ -137,7 +137,7 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	// in the View, so it must not run before the row is there.
 	inserting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	if err := s.transact(inserting, append(a.insert(f.Bridge), s.alloc.saveLast(s.ovs.View())...)...); err != nil {
+	if err := s.transact(inserting, append(a.insert(f.Bridge), s.alloc.saveLast()...)...); err != nil {
 		s.reconcilesWanted.Add(1) // the transaction may still succeed
 		return nil, errTryLater("port of "+a.pod.String(), err)
 	}

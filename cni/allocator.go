@@ -244,11 +244,10 @@ func (b *allocator) loadLast(v ovsdb.View) {
 }
 
 // saveLast returns the operations that write the most recently allocated addresses to the row that
-// loadLast reads.
-func (b *allocator) saveLast(v ovsdb.View) []ovsdb.Op {
+// loadLast reads. Call reserve before.
+func (b *allocator) saveLast() []ovsdb.Op {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.loadLast(v)
 	if len(b.last) == 0 {
 		return nil
 	}
@@ -256,9 +255,8 @@ func (b *allocator) saveLast(v ovsdb.View) []ovsdb.Op {
 	for _, ip := range slices.SortedFunc(maps.Values(b.last), netip.Addr.Compare) {
 		last = append(last, ip.String())
 	}
-	return []ovsdb.Op{ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("external_ids", []string{keyLast}),
-		ovsdb.InsertInto("external_ids", map[string]string{keyLast: strings.Join(last, ",")})).
-		Where("name", "==", claims.IntegrationBridge)}
+	set := ovsdb.SetKeys("external_ids", map[string]string{keyLast: strings.Join(last, ",")})
+	return []ovsdb.Op{ovsdb.Mutate("Bridge", set...).Where("name", "==", claims.IntegrationBridge)}
 }
 
 // unreserve ends a reservation, whether it was used or not.

@@ -86,7 +86,7 @@ func (s *Server) tryWrite(ctx context.Context) {
 	// The value must differ from the last one, because unchanged values are not written. It must be
 	// larger than a pod's row: if it fits on the disk, a row does.
 	value := map[string]string{keyProbe: fmt.Sprint(time.Now().UnixNano()) + strings.Repeat("-", sizeOfRow)}
-	if change(ovsdb.DeleteFrom("external_ids", []string{keyProbe}), ovsdb.InsertInto("external_ids", value)) == nil {
+	if change(ovsdb.SetKeys("external_ids", value)...) == nil {
 		_ = change(ovsdb.DeleteFrom("external_ids", []string{keyProbe}))
 	}
 }

@@ -141,7 +141,7 @@ func (p *Publisher) recordGateway(ctx context.Context, g cluster.Gateway) error 
 
 // setExternalID replaces the value of a key in a bridge's external_ids.
 func setExternalID(ctx context.Context, ovs *ovsdb.Client, b *ovsdb.Bridge, key, value string) error {
-	_, err := ovs.Transact(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("external_ids", []string{key}),
-		ovsdb.InsertInto("external_ids", map[string]string{key: value})).Row(b.UUID))
+	_, err := ovs.Transact(ctx, ovsdb.Mutate("Bridge",
+		ovsdb.SetKeys("external_ids", map[string]string{key: value})...).Row(b.UUID))
 	return err
 }

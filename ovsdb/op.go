@@ -3,6 +3,7 @@ package ovsdb
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -85,6 +86,12 @@ func InsertInto(column string, value any) Mutation { return Mutation{column, "in
 // DeleteFrom removes from a set or map column. Value is as for InsertInto; a slice of strings or
 // ints removes these keys from a map whatever their values are.
 func DeleteFrom(column string, value any) Mutation { return Mutation{column, "delete", value} }
+
+// SetKeys sets keys of a map column and keeps the others. InsertInto alone does not change the
+// value of a key that exists.
+func SetKeys(column string, values map[string]string) []Mutation {
+	return []Mutation{DeleteFrom(column, slices.Sorted(maps.Keys(values))), InsertInto(column, values)}
+}
 
 // Add adds n to an integer column.
 func Add(column string, n int) Mutation { return Mutation{column, "+=", n} }

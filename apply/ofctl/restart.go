@@ -176,8 +176,7 @@ func (t *Target) Keep(ctx context.Context, patience time.Duration) error {
 }
 
 func (t *Target) keepOps(ctx context.Context, patience time.Duration) []ovsdb.Op {
-	wait := ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("other_config", []string{keyWait}),
-		ovsdb.InsertInto("other_config", map[string]string{keyWait: "true"})).All()
+	wait := ovsdb.Mutate("Open_vSwitch", ovsdb.SetKeys("other_config", map[string]string{keyWait: "true"})...).All()
 	tables, _ := t.tables(ctx, claims.IntegrationBridge) // none if the bridge does not exist yet
 	if !slices.ContainsFunc(slices.Collect(maps.Values(tables)), func(x openflow.Table) bool { return x.Flows > 0 }) {
 		return []ovsdb.Op{wait}

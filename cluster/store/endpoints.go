@@ -32,11 +32,10 @@ type source struct {
 func (v *service) sources(uid string) map[target][]source {
 	out := map[target][]source{}
 	for i, x := range v.slices {
-		switch {
-		case uid == "" || x.ServiceUID == "":
-		case uid != x.ServiceUID:
-			continue
-		default:
+		if uid != "" && x.ServiceUID != "" {
+			if x.ServiceUID != uid {
+				continue
+			}
 			x.ServiceUID = uid // share the memory of the text
 		}
 		for _, p := range x.Ports {

@@ -49,8 +49,8 @@ func (m *machine) makeBridge(ctx context.Context) (string, error) {
 func (m *machine) setMAC(ctx context.Context) (string, error) {
 	mac := m.device.Attrs().HardwareAddr.String()
 	if old := m.bridge.OtherConfig["hwaddr"]; old != mac {
-		_, err := m.db.Transact(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("other_config", []string{"hwaddr"}),
-			ovsdb.InsertInto("other_config", map[string]string{"hwaddr": mac})).Row(m.bridge.UUID))
+		_, err := m.db.Transact(ctx, ovsdb.Mutate("Bridge",
+			ovsdb.SetKeys("other_config", map[string]string{"hwaddr": mac})...).Row(m.bridge.UUID))
 		if err != nil {
 			return "", fmt.Errorf("address of bridge %s: %w", m.bridge.Name, err)
 		}

@@ -137,8 +137,8 @@ func (m *machine) recordDefaults(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = m.db.Transact(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("external_ids", []string{keyFormer}),
-		ovsdb.InsertInto("external_ids", map[string]string{keyFormer: string(text)})).Row(m.bridge.UUID))
+	_, err = m.db.Transact(ctx, ovsdb.Mutate("Bridge",
+		ovsdb.SetKeys("external_ids", map[string]string{keyFormer: string(text)})...).Row(m.bridge.UUID))
 	if err != nil {
 		return "", fmt.Errorf("bridge %s: external_ids:%s: %w", m.bridge.Name, keyFormer, err)
 	}

@@ -167,13 +167,15 @@ func sorted(ports map[string]ovs.Port) []ovs.Port {
 // KeyOps sets and removes keys of external_ids and keeps the others. Without a row it changes all
 // rows.
 func KeyOps(table string, row ovsdb.UUID, set map[string]string, remove []string) []ovsdb.Op {
-	keys := slices.Concat(slices.Sorted(maps.Keys(set)), remove)
-	if len(keys) == 0 {
-		return nil
-	}
-	changes := []ovsdb.Mutation{ovsdb.DeleteFrom("external_ids", keys)}
+	var changes []ovsdb.Mutation
 	if len(set) > 0 {
-		changes = append(changes, ovsdb.InsertInto("external_ids", set))
+		changes = ovsdb.SetKeys("external_ids", set)
+	}
+	if len(remove) > 0 {
+		changes = append(changes, ovsdb.DeleteFrom("external_ids", remove))
+	}
+	if len(changes) == 0 {
+		return nil
 	}
 	op := ovsdb.Mutate(table, changes...)
 	if row == "" {
