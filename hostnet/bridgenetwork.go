@@ -18,6 +18,7 @@ import (
 	"hairpin/cluster/annotation"
 	"hairpin/hostnet/restore"
 	"hairpin/ovsdb"
+	"hairpin/retry"
 )
 
 // keyNetwork is the external_ids key of the gateway bridge with the restore.Record of its device.
@@ -38,7 +39,7 @@ type bridgeNetwork struct {
 	written     restore.Record // on the bridge's row
 	writtenText string
 	writtenAt   time.Time
-	writeError  string // why the record could not be written
+	writeErr    retry.LastError // of writeRecord
 }
 
 // lifetimesInterval is the interval for writing a Record that differs in lifetimes only: router
@@ -238,20 +239,8 @@ func (n *bridgeNetwork) missing() *restore.Record {
 	return n.record
 }
 
-// writeRecord writes the Record to the bridge's row, and logs a failure. The next scan tries again.
-func (sc *Scanner) writeRecord(ctx context.Context) {
-	err := sc.tryWriteRecord(ctx)
-	if text := errorText(err); text != sc.network.writeError {
-		sc.network.writeError = text
-		if err != nil {
-			sc.log.Warn("write the network of the gateway bridge, for a restart of Open vSwitch without an agent",
-				"error", err)
-		}
-	}
-}
-
-// tryWriteRecord writes the Record to the bridge's row, if the row has another one.
-func (sc *Scanner) tryWriteRecord(ctx context.Context) error {
+// writeRecord writes the Record to the bridge's row, if the row has another one.
+func (sc *Scanner) writeRecord(ctx context.Context) error {
 	n, name := &sc.network, sc.config.Cluster.Gateway.Interface
 	bridge := ovsdb.BridgeNamed(sc.ovs.View(), name)
 	n.mu.Lock()

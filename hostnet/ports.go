@@ -42,18 +42,14 @@ func (sc *Scanner) FindPorts(n *cluster.Node, ranges cluster.PortRanges) {
 // ends.
 func (sc *Scanner) WatchPorts(ctx context.Context) {
 	var uses portUses
-	failed := ""
+	var lastErr retry.LastError
 	for ; ctx.Err() == nil; retry.Sleep(ctx, portsInterval) {
 		q := sc.portQuery.Load()
 		if q == nil {
 			continue
 		}
 		found, err := uses.poll(q, sc.PodPorts)
-		if text := errorText(err); text != failed {
-			if failed = text; err != nil {
-				sc.log.Warn("find the ports that the host uses", "error", err)
-			}
-		}
+		lastErr.Warn(sc.log, "find the ports that the host uses", err)
 		if old := sc.ports.Load(); old == nil || !reflect.DeepEqual(*old, found) {
 			sc.ports.Store(&found)
 			sc.Request()

@@ -121,7 +121,9 @@ func (sc *Scanner) Run(ctx context.Context) {
 			sc.AfterScan()
 		}
 		if sc.MayRecord == nil || sc.MayRecord() {
-			sc.writeRecord(ctx)
+			// The next scan tries again.
+			sc.network.writeErr.Warn(sc.log,
+				"write the network of the gateway bridge, for a restart of Open vSwitch without an agent", sc.writeRecord(ctx))
 		}
 	}
 }

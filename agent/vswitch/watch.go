@@ -16,12 +16,11 @@ import (
 // WatchStarts calls wake when a daemon of Open vSwitch creates a file: its pid file, or the socket
 // of a bridge. It waits for a missing folder, and continues with a folder that replaces it.
 func WatchStarts(ctx context.Context, wake func(), dir string, log *slog.Logger) {
-	warned := ""
+	var lastErr retry.LastError
 	for p := (retry.Backoff{}); ctx.Err() == nil; {
 		err := watchFolder(ctx, wake, dir, p.Done)
-		if ctx.Err() == nil && err.Error() != warned {
-			warned = err.Error()
-			log.Warn("restarts of Open vSwitch may be noticed late", "error", err)
+		if ctx.Err() == nil {
+			lastErr.Warn(log, "restarts of Open vSwitch may be noticed late", err)
 		}
 		wake()
 		p.Sleep(ctx)
