@@ -240,8 +240,8 @@ func TestController(t *testing.T) {
 	t.Run("node IDs at once", func(t *testing.T) { testNodeIDsAtOnce(t, p) })
 	t.Run("problems", func(t *testing.T) { testProblems(t, p) })
 	t.Run("one leader", func(t *testing.T) { testOneLeader(t, p) })
-	t.Run("leader ends in an acquisition", func(t *testing.T) { testEndsInAcquisition(t, p) })
-	t.Run("leader ends in a renewal", func(t *testing.T) { testEndsInRenewal(t, p) })
+	t.Run("leader ends in an acquisition", func(t *testing.T) { testEndsInWrite(t, p, 1) })
+	t.Run("leader ends in a renewal", func(t *testing.T) { testEndsInWrite(t, p, 2) })
 	t.Run("leader cut off", func(t *testing.T) { testLeaderCutOff(t, p) })
 	t.Run("leader killed", func(t *testing.T) { testLeaderKilled(t, p) })
 }

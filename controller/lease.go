@@ -70,26 +70,24 @@ func (l *lease) keep(ctx context.Context) {
 func (l *lease) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, kube.RenewDeadline)
 	defer cancel()
-	for l.unknown || holder(l.last) == l.identity {
+	var err error
+	for err == nil && (l.unknown || holder(l.last) == l.identity) {
 		if l.unknown {
-			if err := l.read(ctx); err != nil {
-				l.log.Warn("release the Lease", "error", err)
-				return
-			}
+			err = l.read(ctx)
 			continue
 		}
 		free := l.last.DeepCopy()
 		free.Spec.HolderIdentity, free.Spec.LeaseDurationSeconds = new(""), new(int32(1))
-		_, err := l.api.Update(ctx, free)
-		if apierrors.IsConflict(err) { // the last renewal may have timed out here and succeeded on the server
-			if err = l.read(ctx); err == nil {
-				continue
-			}
+		free, err = l.api.Update(ctx, free)
+		switch {
+		case err == nil:
+			l.observe(free)
+		case apierrors.IsConflict(err): // the last renewal may have timed out here and succeeded on the server
+			l.unknown, err = true, nil
 		}
-		if err != nil {
-			l.log.Warn("release the Lease", "error", err)
-		}
-		return
+	}
+	if err != nil {
+		l.log.Warn("release the Lease", "error", err)
 	}
 }
 

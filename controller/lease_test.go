@@ -3,68 +3,44 @@ package controller_test
 import (
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
 )
 
-// lostResponse lets the server renew the Lease, and withholds the response until the client gives
-// up.
+// lostResponse lets the server write the Lease, and withholds the response to one write until the
+// client gives up.
 type lostResponse struct {
 	http.RoundTripper
-	renewed chan struct{} // gets the first one
+	lost   int32 // the number of that write, from 1
+	writes atomic.Int32
 }
 
 func (u *lostResponse) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := u.RoundTripper.RoundTrip(r)
-	if err != nil || r.Method != http.MethodPut || !strings.HasSuffix(r.URL.Path, "/leases/hairpin-controller") {
+	write := r.Method == http.MethodPut || r.Method == http.MethodPost
+	if err != nil || !write || !strings.Contains(r.URL.Path, "/leases") || u.writes.Add(1) != u.lost {
 		return answer, err
 	}
-	select {
-	case u.renewed <- struct{}{}:
-		_ = answer.Body.Close()
-		<-r.Context().Done()
-		return nil, r.Context().Err()
-	default:
-		return answer, nil
-	}
+	_ = answer.Body.Close()
+	<-r.Context().Done()
+	return nil, r.Context().Err()
 }
 
-// testEndsInAcquisition checks that a candidate releases the Lease if it ends while it waits for
-// the response to an acquisition that the server has done.
-func testEndsInAcquisition(t *testing.T, p *controlPlane) {
-	u := &lostResponse{renewed: make(chan struct{}, 1)}
+// testEndsInWrite checks that a candidate releases the Lease if it ends while it waits for the
+// response to a write that the server has done: its acquisition is the first, then it renews.
+func testEndsInWrite(t *testing.T, p *controlPlane, lost int32) {
+	u := &lostResponse{lost: lost}
 	client := p.connect(t, func(c *rest.Config) {
 		c.Wrap(func(next http.RoundTripper) http.RoundTripper { u.RoundTripper = next; return u })
 	})
-	stop := candidate(t, client, "one")
-	soon(t, 60*time.Second, func() string {
-		if len(u.renewed) == 0 {
-			return "the Lease is not acquired"
-		}
-		return ""
-	})
-	stop()
-	if got := p.holder(t); got != "" {
-		t.Errorf("%s has ended, and has the Lease", got)
-	}
-}
-
-// testEndsInRenewal checks that a leader releases the Lease if it ends while it waits for the
-// response to a renewal that the server has done.
-func testEndsInRenewal(t *testing.T, p *controlPlane) {
-	u := &lostResponse{renewed: make(chan struct{}, 1)}
-	client := p.connect(t, func(c *rest.Config) {
-		c.Wrap(func(next http.RoundTripper) http.RoundTripper { u.RoundTripper = next; return u })
-	})
-	u.renewed <- struct{}{} // not yet
 	stop := candidate(t, client, "one")
 	soon(t, 60*time.Second, func() string { return differs(p.holder(t), "one") })
-	<-u.renewed
 	soon(t, 30*time.Second, func() string {
-		if len(u.renewed) == 0 {
-			return "the Lease is not renewed"
+		if u.writes.Load() < lost {
+			return "the Lease is not written"
 		}
 		return ""
 	})
