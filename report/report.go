@@ -36,7 +36,7 @@ type Report struct {
 
 	Degraded  string     `json:"degraded,omitempty"`  // why the data plane is degraded
 	NoRepair  bool       `json:"noRepair,omitempty"`  // drift is not repaired ([default] repair)
-	Leaving   bool       `json:"leaving,omitempty"`   // the Node is being deleted, or about to be: /healthz fails
+	Leaving   bool       `json:"draining,omitempty"`  // the Node is being deleted, or about to be: /healthz fails
 	API       *API       `json:"api,omitempty"`       // nil if the agent reads manifests
 	Listeners []Listener `json:"listeners,omitempty"` // the addresses that the agent listens on
 
@@ -113,6 +113,7 @@ const AsJSON = "?output=json"
 // both versions answer.
 type names01 struct {
 	Degraded  string     `json:"neglected"`
+	Leaving   bool       `json:"leaving"`
 	Listeners []Listener `json:"doors"`
 	API       struct {
 		Unreachable bool `json:"away"`
@@ -128,8 +129,9 @@ func Parse(body []byte) (*Report, error) {
 		return nil, fmt.Errorf("answer of the agent: %w", err)
 	}
 	r.Degraded, r.Listeners = cmp.Or(r.Degraded, old.Degraded), append(r.Listeners, old.Listeners...)
-	if r.API != nil && old.API.Unreachable {
-		r.API.Unreachable = true
+	r.Leaving = r.Leaving || old.Leaving
+	if r.API != nil {
+		r.API.Unreachable = r.API.Unreachable || old.API.Unreachable
 	}
 	if r.Node == "" {
 		return nil, errors.New("answer of the agent: names no node")
