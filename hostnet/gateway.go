@@ -265,7 +265,7 @@ func withLost(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) clu
 	return g
 }
 
-// withoutFamiliesOf returns those of a list whose family no element of `of` has.
+// withoutFamiliesOf returns a list without the elements of the families that `of` has.
 func withoutFamiliesOf[T any](list, of []T, is4 func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), func(x T) bool {
 		return slices.ContainsFunc(of, func(y T) bool { return is4(x) == is4(y) })

@@ -30,7 +30,8 @@ func TestPlainJSON(t *testing.T) {
 // TestHostileReport checks that a node's report is only shown and has no other effect.
 func TestHostileReport(t *testing.T) {
 	r, err := report.Parse([]byte(`{"node": "a\u001b[2J\nnode-b", "version": "v1\u009b", "reason": "one\ntwo\r",
-		"parts": [{"system": "ovn\t", "error": "x\u001b]0;owned\u0007"}], "problems": ["fine\nnode-c  agent  ready"], "api": {"unreachable": true, "error": "\u202e"},
+		"parts": [{"system": "ovn\t", "error": "x\u001b]0;owned\u0007"}], "problems": ["fine\nnode-c  agent  ready"],
+		"api": {"unreachable": true, "error": "\u202e"},
 		"listeners": [{"for": "\u0000"}], "egress": [{"address": "1\u001b"}]}`))
 	if err != nil {
 		t.Fatal(err)

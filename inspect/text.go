@@ -18,9 +18,10 @@ const (
 	maxEgress = 10 // all egress addresses are listed up to this number
 )
 
-// printText writes what is not healthy, then lines of totals, versions and hints. Its length does
-// not depend on the number of healthy nodes. If wide, it writes every component, problem and egress
-// address instead, the counters of eBPF programs, and the known faults of Open vSwitch.
+// printText writes components that are not healthy and problems, then lines of totals, versions and
+// hints. The text of a healthy cluster has the same length for any number of nodes. If wide, it
+// writes every component, problem and egress address instead, the counters of eBPF programs, and
+// the known faults of Open vSwitch.
 func (s *ClusterStatus) printText(w io.Writer, wide bool) error {
 	now, egress, problems := time.Now(), s.egress(), maxRows
 	listed := egress

@@ -39,8 +39,8 @@ type feature func(node.Env) (datapath.State, []Problem)
 // incremental is a feature with an index of its own, so that only changes cost time.
 type incremental interface {
 	// Update takes a new Snapshot and returns what to remove and what to add; an unchanged part may
-	// be in both. With all, the Env differs in what is not in the Changes: the feature plans
-	// everything again.
+	// be in both. With all, facts of the Env changed that the Changes do not list, and the feature
+	// plans everything again.
 	Update(s *cluster.Snapshot, env *node.Env, c node.Changes, all bool) (gone, come datapath.State)
 }
 

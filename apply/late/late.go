@@ -116,8 +116,8 @@ func (t *Task[T]) Take() (*Result[T], error) {
 	return nil, t.waits()
 }
 
-// Waits returns a *Waits while the Task runs a call whose caller stopped waiting, and after a call
-// that exceeded its patience and failed; otherwise nil.
+// Waits returns a *Waits while the Task runs a call after its caller stopped waiting, and after a
+// call that exceeded its patience and failed; otherwise nil.
 func (t *Task[T]) Waits() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

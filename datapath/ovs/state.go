@@ -19,8 +19,8 @@ type State struct {
 	Bridges  map[string]Bridge // used only by Hairpin, by name
 	Settings map[string]string // keys of Open_vSwitch's external_ids
 	Ports    map[string]Port   // by name
-	// Named has the bridges whose OpenFlow tables have the names of package pipeline in Open
-	// vSwitch, by the Bridge of flow.Key. The value is false if only some tables have their names;
+	// Named has the bridges with names of OpenFlow tables in Open vSwitch, those of package
+	// pipeline, by the Bridge of flow.Key. The value is false if only some tables have their names;
 	// a desired State has no such value.
 	Named  map[string]bool
 	Flows  delta.Map[flow.ID, *flow.Flow]

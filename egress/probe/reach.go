@@ -10,7 +10,7 @@ import (
 // Limits for the reachability of probed nodes.
 const (
 	minUnanswered     = 3                     // probes without a reply that make a node unreachable
-	minUrgentInterval = 20 * time.Millisecond // between two probes of a node whose reply is late
+	minUrgentInterval = 20 * time.Millisecond // between two probes of a node while its reply is late
 	// serviceGrace is how long a machine that replies may be without its agent, which may be
 	// restarting.
 	serviceGrace     = 10 * time.Second

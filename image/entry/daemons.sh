@@ -76,8 +76,8 @@ prepare() {
 	ovsdb-tool create "$1.new" "$2" && mv "$1.new" "$1"
 }
 
-# repair lets ovsdb-server truncate a database whose last record is incomplete, as after a power
-# failure. ovsdb-tool does not convert such a file.
+# repair lets ovsdb-server remove an incomplete last record of a database, as after a power failure.
+# ovsdb-tool does not convert such a file.
 repair() {
 	! ovsdb-tool show-log "$1" >/dev/null 2>&1 || return
 	log "repairing $1"

@@ -109,7 +109,7 @@ a: 172.18.0.44 node-a; UnsupportedRequest: 172.18.0.33 is an address of Service/
 			s.Nodes[0].Addresses[0] = addr("172.18.0.55")
 		}, `
 a: 172.18.0.33 node-b; 172.18.0.55 node-c; UnsupportedRequest: 172.18.0.44 is the default gateway of node node-a`},
-		{"who has it keeps it", func(s *cluster.Snapshot, _ *assign.Observed) {
+		{"the holder keeps an address", func(s *cluster.Snapshot, _ *assign.Observed) {
 			young := egressIP("y", 5, "172.18.0.33")
 			young.Assigned = []cluster.Assignment{{Address: young.Addresses[0], Node: "node-b"}}
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), young}

@@ -13,8 +13,8 @@ import (
 const kernelDatapath = "system"
 
 // Limit is a limit in Open vSwitch's database. It is a column of a row of Flow_Table or CT_Zone. A
-// Bridge or Datapath, the parent row, refers to that row in a map, whose key is the number of the
-// table or zone. The limit is Hairpin's if the row has claims.KeyLimit with the same value.
+// Bridge or Datapath, the parent row, refers to that row in a map, by the number of the table or
+// zone. The limit is Hairpin's if the row has claims.KeyLimit with the same value.
 // "ovs-vsctl set-zone-limit" changes the value, but not the key, and so makes it an
 // administrator's.
 type Limit struct {
