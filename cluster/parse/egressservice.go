@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "hairpin/api/v1"
+	"hairpin/claims"
 	"hairpin/cluster"
 )
 
@@ -46,12 +47,12 @@ func EgressService(o *v1.EgressService) (*EgressServiceSpec, []cluster.Problem) 
 }
 
 // routeTable reports whether a name can be that of a VRF or of a route table that is not Hairpin's.
-// Hairpin's tables are 84999 (claims.ForwardTable), and 85000 (claims.EgressTableBase) plus the
-// index of a link. Indexes below 85000 are taken into account.
+// Hairpin's tables are claims.ForwardTable, and claims.EgressTableBase plus the index of a link.
+// Indexes below EgressTableBase are taken into account.
 func routeTable(name string) bool {
 	const (
 		defaultTable, localTable = 253, 255 // main is 254
-		firstOwn, lastOwn        = 84999, 2*85000 - 1
+		firstOwn, lastOwn        = claims.ForwardTable, 2*claims.EgressTableBase - 1
 		last                     = 1<<31 - 1
 	)
 	n, err := strconv.ParseInt(name, 10, 64)
