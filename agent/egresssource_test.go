@@ -65,23 +65,23 @@ type begun struct {
 
 // frame checks one frame.
 func (r *recorder) frame(b []byte, pods []string) {
-	if len(b) < 14+40 {
+	if len(b) < 14+20 {
 		return
 	}
 	var src, dst netip.Addr
 	var at int
 	var protocol byte
-	switch bits.BigEndian.Uint16(b[12:]) {
-	case unix.ETH_P_IP:
+	switch kind := bits.BigEndian.Uint16(b[12:]); {
+	case kind == unix.ETH_P_IP:
 		src, dst, at, protocol = netip.AddrFrom4([4]byte(b[26:30])), netip.AddrFrom4([4]byte(b[30:34])), 14+
 			4*int(b[14]&15), b[23]
-	case unix.ETH_P_IPV6:
+	case kind == unix.ETH_P_IPV6 && len(b) >= 14+40:
 		src, dst, at, protocol = netip.AddrFrom16([16]byte(b[22:38])), netip.AddrFrom16([16]byte(b[38:54])), 14+40,
 			b[20]
 	default:
 		return
 	}
-	if len(b) < at+4 {
+	if len(b) < at+4 || protocol != unix.IPPROTO_TCP && protocol != unix.IPPROTO_UDP { // no ports
 		return
 	}
 	port := int(bits.BigEndian.Uint16(b[at+2:]))

@@ -90,6 +90,10 @@ const CTMarkClientMAC = 4
 // (docs/design/origins.md#policies).
 const MarkNodeIP = 0x3f0
 
+// MarkEgress is the packet mark, within Open vSwitch, of packets that the cluster router sends to
+// its node's gateway router for an egress address. On the gateway bridge they must have one.
+const MarkEgress = 0x3f1
+
 // MarkForwarded is a bit of the packet mark, on the host: it forwards the packet to a pod, for a
 // client of its own or elsewhere. Other programs' marks use the other bits.
 const MarkForwarded = 1 << 28

@@ -268,15 +268,26 @@ func carriers(e *node.Env, s *node.Stack, x *cluster.EgressIP,
 // that carry the addresses. If none of them can be reached, it drops the packets: another source
 // address would be wrong.
 func reroute(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, local []netip.Prefix, hops []netip.Addr) {
-	p := &nb.Policy{
-		Router: claims.ClusterRouter, Priority: claims.PolicyEgress,
-		Match:  fromPods(s, x),
-		Action: nb.Reroute, NextHops: hops, Owner: x.Owner,
-	}
+	p := rerouteTo(e, s, x, claims.PolicyEgress, fromPods(s, x), hops)
 	if len(hops) == 0 {
 		p.Action = nb.Drop
 	}
 	rows.Add(&nb.AddressSet{Name: localPodsSet(x.Owner, s.Family), Addresses: local, Owner: x.Owner}, p)
+}
+
+// rerouteTo returns the policy that reroutes packets of an EgressIP's pods to next hops. If one is
+// the own gateway router, which would SNAT pods without an EgressIP to the node's address, the
+// packets are marked: an address that comes or goes changes the route and the SNAT together, but
+// for some milliseconds Open vSwitch uses the old flows of one and the new flows of the other. The
+// gateway bridge drops marked packets from the node's address.
+func rerouteTo(e *node.Env, s *node.Stack, x *cluster.EgressIP, priority int, match string,
+	hops []netip.Addr) *nb.Policy {
+	p := &nb.Policy{Router: claims.ClusterRouter, Priority: priority, Match: match, Action: nb.Reroute, NextHops: hops,
+		Owner: x.Owner}
+	if !e.Mode.PodsByHost && slices.Contains(hops, s.Join.Addr()) {
+		p.Options = map[string]string{"pkt_mark": strconv.Itoa(claims.MarkEgress)}
+	}
+	return p
 }
 
 // fromPods returns the match of packets of this node's pods to destinations of an EgressIP.

@@ -111,9 +111,6 @@ func chooseNetwork(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressI
 			slices.SortFunc(except, netip.Prefix.Compare)
 			match += " && " + m + ".dst != " + node.MatchSet(except)
 		}
-		rows.Add(&nb.Policy{
-			Router: claims.ClusterRouter, Priority: claims.PolicyEgressNetwork, Match: match, Action: nb.Reroute,
-			NextHops: hops, Owner: x.Owner,
-		})
+		rows.Add(rerouteTo(e, s, x, claims.PolicyEgressNetwork, match, hops))
 	}
 }

@@ -90,6 +90,11 @@ func fromOVN(b *node.Bridge, s *node.Stack) {
 		actions = []flow.Action{asNode, flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkNode}, out}
 	}
 	b.Classify(node.PrioMarked, marked, actions...)
+	// A pod with an egress address must not be seen with the node's address.
+	if !b.Env.Mode.PodsByHost {
+		b.Classify(node.PrioEgress, flow.Match{InPort: b.OVN, Protocol: m.Protocol, PktMark: claims.MarkEgress,
+			Src: node.HostPrefix(s.Address.Addr())}, flow.Drop{})
+	}
 	// Pods' packets without SNAT must not leave. Those of foreign pods lack it while their egress
 	// SNAT is not there yet (docs/design/origins.md#packets-before-snat-is-ready). Those of this
 	// node's pods lack it only if conntrack calls the packet invalid. The original design lets them

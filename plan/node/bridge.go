@@ -45,6 +45,7 @@ const (
 	PrioTunnel        = 200 // tunnel packets of this node
 	PrioVLAN          = 150 // tagged frames for the host
 	PrioNoVIP         = 115 // to the Service range, but no load balancer translated it
+	PrioEgress        = 113 // pods' packets with the node's address in place of an egress address
 	PrioByHost        = 112 // to the dummy next hop: the host routes it
 	PrioNoNextHop     = 111 // other packets to the dummy next hop: dropped
 	PrioNodePort      = 110 // to an address of a Service
