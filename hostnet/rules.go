@@ -16,7 +16,9 @@ import (
 
 // hostRules returns the machine's own policy routing rules, with the routes of their tables. It
 // leaves out the rules that every machine has, and the rule for VRFs: links have their VRF's table.
+// If a family has more rules than are published, one with More is in place of the others.
 func hostRules() ([]cluster.HostRule, error) {
+	const most = cluster.MaxHostRules/2 - 1 // of a family
 	var out []cluster.HostRule
 	tables := map[int][]netlink.Route{}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -24,11 +26,18 @@ func hostRules() ([]cluster.HostRule, error) {
 		if err != nil {
 			return nil, fmt.Errorf("rules: %w", err)
 		}
+		n := 0
 		for _, r := range list {
-			if x, ok := hostRule(&r, family); ok && len(out) < cluster.MaxHostRules {
-				out = append(out, x)
-				tables[x.Table] = nil
+			x, ok := hostRule(&r, family)
+			if !ok {
+				continue
 			}
+			if n++; n > most {
+				out = append(out, cluster.HostRule{Priority: x.Priority, IPv6: x.IPv6, More: true})
+				break
+			}
+			out = append(out, x)
+			tables[x.Table] = nil
 		}
 	}
 	for table := range tables {

@@ -55,3 +55,34 @@ ip -6 rule add pref 100 from fd10::/64 prohibit`, claims.RulePriorityFirst)
 		t.Fatal(err)
 	}
 }
+
+// Of a family with many rules, the first are found, and one rule says that there are more. The
+// other family's are found as well.
+func TestManyHostRules(t *testing.T) {
+	if err := inside.Do(insidetest.NetNS(t), func() error {
+		script := `for i in $(seq 101 140); do ip rule add pref $i from 192.0.2.$i lookup 100; done
+ip -6 rule add pref 100 from fd10::/64 prohibit`
+		if out, err := exec.Command("sh", "-ec", script).CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		list, err := hostRules()
+		if err != nil {
+			return err
+		}
+		var got []string
+		for _, r := range list {
+			got = append(got, r.String())
+		}
+		want := []string{"100: from fd10::/64 unreachable, blackhole or prohibit"}
+		for i := 101; i <= 115; i++ {
+			want = append(want, fmt.Sprintf("%d: from 192.0.2.%d/32 lookup 100", i, i))
+		}
+		want = append(want, "116: from all …")
+		if !slices.Equal(got, want) {
+			t.Errorf("found\n%q\nwant\n%q", got, want)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
