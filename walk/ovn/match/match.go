@@ -207,8 +207,9 @@ func lex(s string) ([]string, error) {
 var symbols = [...]string{"&&", "||", "==", "!=", "!", "(", ")", "{", "}", ","}
 
 type parser struct {
-	words []string
-	sets  map[string]*nb.AddressSet
+	words   []string
+	sets    map[string]*nb.AddressSet
+	negated bool // an odd number of ! precedes. OVN negates comparisons: !(ip4.src == x) implies ip4
 }
 
 func (p *parser) take(word string) bool {
@@ -248,20 +249,21 @@ func (p *parser) expression() (Expression, error) {
 		}
 		list = append(list, e)
 	}
-	switch op {
-	case "&&":
+	switch {
+	case op == "":
+		return first, nil
+	case (op == "&&") != p.negated:
 		return all(list), nil
-	case "||":
-		return anyOf(list), nil
 	}
-	return first, nil
+	return anyOf(list), nil
 }
 
 func (p *parser) unary() (Expression, error) {
 	switch {
 	case p.take("!"):
-		e, err := p.unary()
-		return not{e}, err
+		p.negated = !p.negated
+		defer func() { p.negated = !p.negated }()
+		return p.unary()
 	case p.take("("):
 		e, err := p.expression()
 		if err == nil && !p.take(")") {
@@ -272,29 +274,40 @@ func (p *parser) unary() (Expression, error) {
 	return p.comparison()
 }
 
+// flag returns the Expression of a field without a value, or nil.
+func flag(field string) Expression {
+	switch field {
+	case "1":
+		return all{}
+	case "ct.rpl":
+		return isReply{}
+	case "ip":
+		return isFamily(0)
+	case "ip4":
+		return isFamily(cluster.IPv4)
+	case "ip6":
+		return isFamily(cluster.IPv6)
+	}
+	return nil
+}
+
 func (p *parser) comparison() (Expression, error) {
 	field, err := p.next()
 	if err != nil {
 		return nil, err
 	}
-	switch field {
-	case "1":
-		return all{}, nil
-	case "ct.rpl":
-		return isReply{}, nil
-	case "ip":
-		return isFamily(0), nil
-	case "ip4":
-		return isFamily(cluster.IPv4), nil
-	case "ip6":
-		return isFamily(cluster.IPv6), nil
+	switch e := flag(field); {
+	case e != nil && p.negated:
+		return not{e}, nil
+	case e != nil:
+		return e, nil
 	}
-	negate := false
+	negate := p.negated
 	switch op, err := p.next(); {
 	case err != nil:
 		return nil, err
 	case op == "!=":
-		negate = true
+		negate = !negate
 	case op != "==":
 		return nil, fmt.Errorf("%q after %q is not known", op, field)
 	}
