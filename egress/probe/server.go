@@ -59,7 +59,8 @@ func Serve(ctx context.Context, p config.EgressProbing, log *slog.Logger, serves
 	if i := newIdentity(p); i != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(i.config())))
 	}
-	for warned := false; ctx.Err() == nil; {
+	var last retry.LastError
+	for ctx.Err() == nil {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", ":"+strconv.Itoa(p.Port))
 		if err == nil {
 			s := healthServer(serves, options...)
@@ -70,10 +71,7 @@ func Serve(ctx context.Context, p config.EgressProbing, log *slog.Logger, serves
 		if ctx.Err() != nil {
 			return
 		}
-		if !warned {
-			log.Warn("health service of egress addresses", "error", err)
-			warned = true
-		}
+		last.Warn(log, "health service of egress addresses", err)
 		retry.Sleep(ctx, retry.Last)
 	}
 }

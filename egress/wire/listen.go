@@ -57,21 +57,18 @@ const listenAgain = time.Second
 
 // Run listens until ctx ends, while there are addresses to listen for.
 func (l *Listener) Run(ctx context.Context) {
-	for warned := false; ctx.Err() == nil; {
+	var last retry.LastError
+	for ctx.Err() == nil {
 		w := l.watching.Load()
 		if w == nil || len(w.Addresses) == 0 {
 			l.wake.Wait(ctx)
 			continue
 		}
 		err := l.listen(ctx, w.Bridge)
-		if err == nil {
-			continue
+		last.Warn(l.log, "listen for conflicting claims to egress addresses", err)
+		if err != nil {
+			retry.Sleep(ctx, listenAgain)
 		}
-		if !warned {
-			l.log.Warn("listen for conflicting claims to egress addresses", "error", err)
-			warned = true
-		}
-		retry.Sleep(ctx, listenAgain)
 	}
 }
 
