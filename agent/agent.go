@@ -113,7 +113,11 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 			a.noConntrack = redirect.Conntrack()
 		}
 	}
-	a.planned.planner.Keep(t.ProxyPorts(ctx, &a.config)) // Services keep those of an earlier agent
+	ports, err := t.ProxyPorts(ctx, &a.config)
+	if err != nil { // the agent starts all the same, and later reports that nft fails
+		log.Warn("proxy ports of an earlier agent cannot be read: Services may get others", "error", err)
+	}
+	a.planned.planner.Keep(ports)
 	a.background = late.NewWorker(a.inbox.notify)
 	a.pods = newPodHandler(node, ovs, a.inbox, a.background, log)
 	systems := t.Systems

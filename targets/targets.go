@@ -91,16 +91,16 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 // takes on a busy machine, because Services that get other ports lose their connections.
 const portsLimit = 10 * time.Second
 
-// ProxyPorts returns the proxy ports that Services have on the node. If nft does not answer within
-// portsLimit, it returns none and Services may get other ports.
-func (t *Set) ProxyPorts(ctx context.Context, c *config.Config) plan.ProxyPorts {
+// ProxyPorts returns the proxy ports that Services have on the node. It is an error if nft fails,
+// or does not answer within portsLimit.
+func (t *Set) ProxyPorts(ctx context.Context, c *config.Config) (plan.ProxyPorts, error) {
 	ctx, cancel := context.WithTimeout(ctx, portsLimit)
 	defer cancel()
 	tables, err := t.NFT.ReadAhead(ctx)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return service.ProxyPortsIn(tables, &c.Cluster)
+	return service.ProxyPortsIn(tables, &c.Cluster), nil
 }
 
 // FormerSysctls returns the file with the former values of sysctls. A boot resets them, and
