@@ -151,7 +151,7 @@ func init() {
 	addNetworkFaults()
 	addRouterFaults()
 	add(kind{name: "node paused", about: "SIGSTOP of every process of the node, then SIGCONT", part: wholeNode,
-		least: 3 * second, most: 20 * second, weight: 2, breaks: true, dead: true, reported: true, noAPI: true,
+		least: 3 * second, most: 70 * second, weight: 2, breaks: true, dead: true, reported: true, noAPI: true,
 		grace: 5 * second, inject: pauseNode})
 	add(kind{name: "node rebooted", about: "every process of the node is killed, and it boots again",
 		where: onWorker, part: wholeNode, least: 40 * second, most: 40 * second, weight: 1, breaks: true, dead: true,

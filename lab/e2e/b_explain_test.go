@@ -38,6 +38,32 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestSend sends packets from pods to pods of other nodes. The walk of two nodes is compared with
+// what their agents observe of the packet.
+func TestSend(t *testing.T) {
+	e := open(t)
+	config := config.DefaultConfig()
+	config.Process.Kubeconfig = e.Kubeconfig()
+	for _, from := range e.pods("client") {
+		for i, to := range e.pods("web") {
+			if from.Spec.NodeName == to.Spec.NodeName {
+				continue
+			}
+			var out, errs bytes.Buffer
+			family := []string{"4", "6"}[i%2]
+			err := ui.Explain(e.Context(), &out, &errs, ui.ExplainOptions{
+				Question: question.Question{From: "pod/default/" + from.Name, To: "pod/default/" + to.Name + ":8080"},
+				Proto:    "tcp", IPFamily: family, Live: true, Send: true, EveryNode: true,
+				Namespace: inspect.DefaultNamespace, Timeout: time.Minute, Output: "text",
+			}, config)
+			if err != nil || !strings.Contains(out.String(), "answered after") ||
+				!strings.Contains(out.String(), "The packet did what the walk says.") {
+				t.Errorf("%s to %s, IPv%s: %v\n%s%s", from.Name, to.Name, family, err, out.String(), errs.String())
+			}
+		}
+	}
+}
+
 // agents returns the options to reach the cluster's agents.
 func agents(e *e2e) inspect.ClusterOptions {
 	return inspect.ClusterOptions{Kubeconfig: e.Kubeconfig(), Namespace: inspect.DefaultNamespace, Timeout: time.Minute}
