@@ -186,21 +186,27 @@ func (c *Cluster) Renumber(ctx context.Context, name string, from, to []netip.Pr
 	if n == nil {
 		return fmt.Errorf("renumber: there is no node %s", name)
 	}
-	var script strings.Builder
-	for i := range from {
-		family, flag := "-4", ""
-		if from[i].Addr().Is6() {
-			family, flag = "-6", "nodad"
-		}
-		fmt.Fprintf(&script, "route=$(ip %[1]s route show default dev %[2]s)\n"+
-			"ip address delete %[3]s dev %[2]s\nip address replace %[4]s dev %[2]s %[5]s &&\n"+
-			"ip %[1]s route replace $route dev %[2]s || exit\n", family, lab.GatewayBridge, from[i], to[i], flag)
-	}
-	if _, err := n.Exec(ctx, "sh", "-c", script.String()); err != nil {
+	if _, err := n.Exec(ctx, "sh", "-c", renumberScript(from, to)); err != nil {
 		return fmt.Errorf("renumber: %w", err)
 	}
 	if err := n.Kill(ctx, "kubelet", unix.SIGTERM); err != nil {
 		return fmt.Errorf("renumber: %w", err)
 	}
 	return c.startKubelet(ctx, n, to)
+}
+
+// renumberScript returns a shell script that replaces addresses of the gateway bridge. Default
+// routes stay, without the words of `ip route show` that `ip route replace` does not understand.
+func renumberScript(from, to []netip.Prefix) string {
+	var script strings.Builder
+	for i := range from {
+		family, flag := "-4", ""
+		if from[i].Addr().Is6() {
+			family, flag = "-6", "nodad"
+		}
+		fmt.Fprintf(&script, "route=$(ip %[1]s route show default dev %[2]s | sed 's/ linkdown//; s/ dead//')\n"+
+			"ip address delete %[3]s dev %[2]s\nip address replace %[4]s dev %[2]s %[5]s &&\n"+
+			"ip %[1]s route replace $route dev %[2]s || exit\n", family, lab.GatewayBridge, from[i], to[i], flag)
+	}
+	return script.String()
 }
