@@ -262,7 +262,12 @@ func pauseNode(ctx context.Context, r *run, f Fault) (undo, error) {
 			return err
 		}
 	}
-	return all("CONT"), all("STOP")(ctx)
+	return func(ctx context.Context) error { // after 40 s, Kubernetes considers pods of a silent node not ready
+		if err := all("CONT")(ctx); err != nil {
+			return err
+		}
+		return r.waitNode(ctx, f.Node)
+	}, all("STOP")(ctx)
 }
 
 func rebootNode(ctx context.Context, r *run, f Fault) (undo, error) {

@@ -180,6 +180,21 @@ func (r *run) waitReady(ctx context.Context) error { return r.waitRestarted(ctx,
 // waitRestarted waits until every pod is ready, those of a node with containers that started after
 // a time.
 func (r *run) waitRestarted(ctx context.Context, node string, since time.Time) error {
+	return r.waitPods(ctx, func(p *corev1.Pod) bool {
+		return cluster.Ready(p) && !(p.Spec.NodeName == node && slices.ContainsFunc(p.Status.ContainerStatuses,
+			func(s corev1.ContainerStatus) bool {
+				return s.State.Running == nil || s.State.Running.StartedAt.Time.Before(since)
+			}))
+	})
+}
+
+// waitNode waits until every pod of a node is ready.
+func (r *run) waitNode(ctx context.Context, node string) error {
+	return r.waitPods(ctx, func(p *corev1.Pod) bool { return cluster.Ready(p) || p.Spec.NodeName != node })
+}
+
+// waitPods waits until a condition holds for every pod.
+func (r *run) waitPods(ctx context.Context, holds func(*corev1.Pod) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, recoveryTimeout)
 	defer cancel()
 	missing := "the API does not answer"
@@ -190,12 +205,7 @@ func (r *run) waitRestarted(ctx context.Context, node string, since time.Time) e
 		if err != nil {
 			return false, nil // the API server may not answer
 		}
-		i := slices.IndexFunc(list.Items, func(p corev1.Pod) bool {
-			return !cluster.Ready(&p) || p.Spec.NodeName == node && slices.ContainsFunc(p.Status.ContainerStatuses,
-				func(s corev1.ContainerStatus) bool {
-					return s.State.Running == nil || s.State.Running.StartedAt.Time.Before(since)
-				})
-		})
+		i := slices.IndexFunc(list.Items, func(p corev1.Pod) bool { return !holds(&p) })
 		if i < 0 {
 			return true, nil
 		}
@@ -203,7 +213,7 @@ func (r *run) waitRestarted(ctx context.Context, node string, since time.Time) e
 		return false, nil
 	})
 	if err != nil {
-		return fmt.Errorf("wait until every pod is ready (%s): %w", missing, err)
+		return fmt.Errorf("wait until pods are ready (%s): %w", missing, err)
 	}
 	return nil
 }
