@@ -20,6 +20,13 @@ import (
 // GatewayBridge is the Open vSwitch bridge that has the node's addresses and eth0.
 const GatewayBridge = "br-ex"
 
+// ShowDefaultRoute returns a shell command that prints the default route of a family (-4 or -6) by
+// the gateway bridge, without the words of `ip route show` that `ip route replace` does not
+// understand.
+func ShowDefaultRoute(family string) string {
+	return "ip " + family + " -o route show default dev " + GatewayBridge + " | sed 's/ linkdown//; s/ dead//'"
+}
+
 // NodeConfig describes a Node. The zero value is a valid node for tests.
 type NodeConfig struct {
 	Name string // also the host name; empty means "node-a"

@@ -78,7 +78,7 @@ func withdrawDefaultRoute(ctx context.Context, r *run, f Fault) (undo, error) {
 	if err != nil {
 		return nil, err
 	}
-	static, err := n.Exec(ctx, "sh", "-c", acceptRoutes+"; ip -6 -o route show default dev "+lab.GatewayBridge)
+	static, err := n.Exec(ctx, "sh", "-c", acceptRoutes+"; "+lab.ShowDefaultRoute("-6"))
 	if err != nil {
 		return nil, err
 	}

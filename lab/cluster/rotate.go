@@ -195,8 +195,8 @@ func (c *Cluster) Renumber(ctx context.Context, name string, from, to []netip.Pr
 	return c.startKubelet(ctx, n, to)
 }
 
-// renumberScript returns a shell script that replaces addresses of the gateway bridge. Default
-// routes stay, without the words of `ip route show` that `ip route replace` does not understand.
+// renumberScript returns a shell script that replaces addresses of the gateway bridge, and keeps
+// the default routes.
 func renumberScript(from, to []netip.Prefix) string {
 	var script strings.Builder
 	for i := range from {
@@ -204,9 +204,9 @@ func renumberScript(from, to []netip.Prefix) string {
 		if from[i].Addr().Is6() {
 			family, flag = "-6", "nodad"
 		}
-		fmt.Fprintf(&script, "route=$(ip %[1]s route show default dev %[2]s | sed 's/ linkdown//; s/ dead//')\n"+
-			"ip address delete %[3]s dev %[2]s\nip address replace %[4]s dev %[2]s %[5]s &&\n"+
-			"ip %[1]s route replace $route dev %[2]s || exit\n", family, lab.GatewayBridge, from[i], to[i], flag)
+		fmt.Fprintf(&script, "route=$(%[6]s)\nip address delete %[3]s dev %[2]s\n"+
+			"ip address replace %[4]s dev %[2]s %[5]s &&\nip %[1]s route replace $route dev %[2]s || exit\n",
+			family, lab.GatewayBridge, from[i], to[i], flag, lab.ShowDefaultRoute(family))
 	}
 	return script.String()
 }
