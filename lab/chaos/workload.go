@@ -72,7 +72,8 @@ spec:
 func clusterObjects() string { return policies + egressIPManifest("chaos", roleEgress, egressIPs) }
 
 // podManifest is a pod of a role on a node. It requests CPU, because pods without a request get
-// none on a busy machine. With a larger request, agents that are rolled out would preempt it.
+// none on a busy machine. With a lower priority, agents that are rolled out while a node is paused
+// would preempt it.
 const podManifest = `---
 apiVersion: v1
 kind: Pod
@@ -81,6 +82,7 @@ spec:
   nodeName: %[2]s
   terminationGracePeriodSeconds: 0
   tolerations: [{operator: Exists}]
+  priorityClassName: system-node-critical
   containers:
   - name: server
     image: pod:dev
