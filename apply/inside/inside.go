@@ -2,6 +2,7 @@
 package inside
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 
@@ -20,16 +21,19 @@ func Do(path string, f func() error) error {
 		return fmt.Errorf("network namespace %s: %w", path, err)
 	}
 	defer func() { _ = ns.Close() }()
-	done := make(chan error)
+	err = errors.New("the function has ended its goroutine")
+	done := make(chan struct{})
 	go func() {
+		defer close(done) // also if f ends the goroutine, as a failed test does
 		// Never unlocked: the thread ends with the goroutine, so nothing else runs in the foreign
 		// namespace.
 		runtime.LockOSThread()
-		if err := netns.Set(ns); err != nil {
-			done <- fmt.Errorf("enter network namespace %s: %w", path, err)
+		if e := netns.Set(ns); e != nil {
+			err = fmt.Errorf("enter network namespace %s: %w", path, e)
 			return
 		}
-		done <- f()
+		err = f()
 	}()
-	return <-done
+	<-done
+	return err
 }
