@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -164,5 +165,17 @@ func asTenant(t *testing.T, p *controlPlane) kubernetes.Interface {
 	config.WarningHandlerWithContext, config.QPS = rest.NoWarnings{}, -1
 	client, err := kubernetes.NewForConfig(config)
 	noError(t, err)
+	review := &authorizationv1.SelfSubjectAccessReview{}
+	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: "tenant", Verb: "create",
+		Resource: "services"}
+	reviews := client.AuthorizationV1().SelfSubjectAccessReviews()
+	soon(t, 30*time.Second, func() string { // Kubernetes aggregates the role after it has started
+		r, err := reviews.Create(t.Context(), review, metav1.CreateOptions{})
+		noError(t, err)
+		if !r.Status.Allowed {
+			return "the tenant may not create Services: " + r.Status.Reason
+		}
+		return ""
+	})
 	return client
 }

@@ -59,10 +59,13 @@ func ctx(t testing.TB) context.Context {
 	return ctx
 }
 
-// sh runs lines in the node as one script that stops at the first error.
+// sh runs lines in the node as one script that stops at the first error. Hundreds of commands of
+// ovn-nbctl take longer than other steps on a busy machine.
 func sh(t testing.TB, n *lab.Node, script string) string {
 	t.Helper()
-	out, err := n.ExecInput(ctx(t), script, "bash", "-e")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	out, err := n.ExecInput(ctx, script, "bash", "-e")
 	if err != nil {
 		t.Fatalf("%v\n%s\n%s", err, script, out)
 	}
