@@ -32,7 +32,8 @@ func rulesAfter(t *testing.T, script string) (list []cluster.HostRule) {
 // and Hairpin's, are not.
 func TestHostRules(t *testing.T) {
 	var got []string
-	for _, r := range rulesAfter(t, fmt.Sprintf(`ip link add eth2 type veth peer name far; ip address add 10.10.2.3/24 dev eth2; ip link set eth2 up; ip link set far up
+	for _, r := range rulesAfter(t, fmt.Sprintf(`ip link add eth2 type veth peer name far
+ip address add 10.10.2.3/24 dev eth2; ip link set eth2 up; ip link set far up
 ip rule add pref %d from 10.244.1.3 lookup 85003
 ip rule add pref 100 iif br-ex lookup 100; ip route add 10.9.0.0/24 via 10.10.2.100 table 100; ip route add default dev eth2 table 100
 ip rule add pref 200 not from 10.0.0.0/8 to 192.0.2.0/24 fwmark 0x4/0xff lookup 200; ip route add unreachable default table 200
