@@ -147,6 +147,11 @@ var counts = []struct{ what, daemon, command string }{
 	{"flows of br-ex", "^ovs-vswitchd", "ovs-ofctl dump-flows br-ex | grep -c cookie="},
 	{"ports", "^ovs-vswitchd", "ovs-vsctl --no-wait --bare --columns=name find Interface | grep -c ."},
 	{"OVN ports", "^ovn-controller", "ovn-nbctl --bare --columns=name find Logical_Switch_Port | grep -c ."},
+	{"rows of OVN's northbound database", "^ovn-controller", rows("nb", "OVN_Northbound")},
+	{"rows of OVN's southbound database", "^ovn-controller", rows("sb", "OVN_Southbound")},
+	{"connections in the datapath", "^ovs-vswitchd",
+		"ovs-appctl --target=$(ls -t /var/run/openvswitch/ovs-vswitchd.*.ctl | head -1) dpctl/ct-get-nconns"},
+	{"connections in the kernel", "", "cat /proc/sys/net/netfilter/nf_conntrack_count"},
 	{"links", "", "ip -o link | wc -l"},
 	{"routes", "", "{ ip -4 route show table all proto 85; ip -6 route show table all proto 85; } | wc -l"},
 	{"rules", "", "{ ip rule; ip -6 rule; } | wc -l"},
@@ -158,6 +163,11 @@ var counts = []struct{ what, daemon, command string }{
 	{"MB of memory of the agent", "", resident("^hairpin node")},
 	{"MB of memory of ovs-vswitchd", "", resident("^ovs-vswitchd")},
 	{"MB of memory of ovn-controller", "", resident("^ovn-controller")},
+}
+
+// rows returns a command that prints how many lines the rows of an OVN database take.
+func rows(socket, database string) string {
+	return fmt.Sprintf("ovsdb-client dump unix:/var/run/ovn/ovn%s_db.sock %s | grep -c .", socket, database)
 }
 
 // resident returns a command that prints the resident memory of a process.
@@ -190,15 +200,16 @@ func (r *run) resources(ctx context.Context) (map[string]int, error) {
 	return all, nil
 }
 
-// leaks returns the resources of which there are more than before. Memory may grow by a half, and
-// other resources that depend on the traffic by a tenth.
+// leaks returns the resources of which there are more than before. Memory and tracked connections
+// may grow by a half, and other resources that depend on the traffic by a tenth.
 func leaks(before, after map[string]int) (list []string) {
 	for _, what := range slices.Sorted(maps.Keys(before)) {
 		most := before[what]
 		switch {
-		case strings.Contains(what, "memory"):
+		case strings.Contains(what, "memory"), strings.Contains(what, "connections"):
 			most += most / 2
-		case strings.Contains(what, "goroutines"), strings.Contains(what, "files"), strings.Contains(what, "flows"):
+		case strings.Contains(what, "goroutines"), strings.Contains(what, "files"), strings.Contains(what, "flows"),
+			strings.Contains(what, "southbound"):
 			most += max(most/10, 5)
 		}
 		if after[what] > most {

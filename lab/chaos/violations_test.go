@@ -142,14 +142,18 @@ func TestNotice(t *testing.T) {
 // TestLeaks checks which resources may grow.
 func TestLeaks(t *testing.T) {
 	const ports, goroutines, memory = "a: ports", "a: goroutines of the agent", "a: MB of memory of the agent"
-	before := map[string]int{ports: 5, goroutines: 100, memory: 40}
+	const northbound, southbound = "a: rows of OVN's northbound database", "a: rows of OVN's southbound database"
+	const connections = "a: connections in the kernel"
+	before := map[string]int{ports: 5, northbound: 200, goroutines: 100, southbound: 100, memory: 40, connections: 40}
 	for name, c := range map[string]struct {
-		ports, goroutines, memory, want int
+		exact, tenth, half int // how many more of the resources that may not grow, or by a tenth or a half
+		want               int
 	}{
-		"same": {5, 100, 40, 0}, "fewer": {4, 90, 30, 0}, "a little": {5, 110, 60, 0}, "port": {6, 100, 40, 1},
-		"many": {5, 111, 61, 2},
+		"same": {}, "fewer": {-1, -10, -10, 0}, "a little": {0, 10, 20, 0}, "one more": {exact: 1, want: 2},
+		"many more": {1, 11, 21, 6},
 	} {
-		after := map[string]int{ports: c.ports, goroutines: c.goroutines, memory: c.memory}
+		after := map[string]int{ports: 5 + c.exact, northbound: 200 + c.exact, goroutines: 100 + c.tenth,
+			southbound: 100 + c.tenth, memory: 40 + c.half, connections: 40 + c.half}
 		if got := leaks(before, after); len(got) != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
