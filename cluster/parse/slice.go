@@ -21,11 +21,13 @@ type Slice struct {
 	// ServiceUID is the UID of the Service that the slice was made for; empty: unknown, as of one
 	// made by hand. Slices of a Service that was deleted and created again may remain for seconds.
 	ServiceUID string
-	Family     cluster.Family // 0: of host names, which are not served
-	Triggered  time.Time
-	Ports      []SlicePort
-	Endpoints  []cluster.Backend // without ports
-	Problems   cluster.Problems
+	// Dependent means that Kubernetes deletes the slice after its Service, which takes seconds.
+	Dependent bool
+	Family    cluster.Family // 0: of host names, which are not served
+	Triggered time.Time
+	Ports     []SlicePort
+	Endpoints []cluster.Backend // without ports
+	Problems  cluster.Problems
 }
 
 // SlicePort is a port of a Slice.
@@ -51,6 +53,7 @@ func EndpointSlice(o *discoveryv1.EndpointSlice) Slice {
 			if r.Kind == "Service" && r.Name == name {
 				x.ServiceUID = string(r.UID)
 			}
+			x.Dependent = x.Dependent || r.Name == name && (r.Kind == "Service" || r.Kind == "Endpoints")
 		}
 	} else {
 		x.problem(FieldServiceName, "names no Service, so the slice serves none")

@@ -391,13 +391,13 @@ func (s *Store) refresh(owner cluster.Owner, v *service) {
 	s.note(owner, slices.Concat(v.problems, v.refused.List()))
 	for _, x := range v.slices {
 		switch {
-		case !v.present:
+		case !v.present && !x.Dependent:
 			orphan := cluster.Problem{Owner: x.Owner, Field: parse.FieldServiceName,
 				Message: fmt.Sprintf("there is no %s", owner)}
 			s.note(x.Owner, append(x.Problems.List(), orphan))
 		case v.served:
 			s.note(x.Owner, slices.Concat(x.Problems.List(), x.refused))
-		default: // its endpoints are not used
+		default: // its endpoints are not used, or Kubernetes is about to delete it
 			s.note(x.Owner, nil)
 		}
 	}

@@ -114,6 +114,29 @@ func TestSlicesComeAndGo(t *testing.T) {
 	want(t, s.Snapshot(), "db 10.96.0.2:80/tcp →", "web 10.96.0.1:80/tcp →")
 }
 
+// After a Service is deleted, Kubernetes deletes its slices, which takes seconds. These are no
+// problem to report. One that remains for ever, because no object owns it, is.
+func TestSliceOfDeletedService(t *testing.T) {
+	owned := func(kind, name string) *discoveryv1.EndpointSlice {
+		return edited(slice("s", "web", endpointPort("", tcp, 8080), "10.244.0.5"), func(s *discoveryv1.EndpointSlice) {
+			s.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: name, UID: "u"}}
+		})
+	}
+	const orphan = "EndpointSlice/default/s: metadata.labels[kubernetes.io/service-name]: there is no Service/default/web"
+	for _, c := range []struct {
+		kind, name string
+		want       []string
+	}{
+		{"Service", "web", nil}, {"Endpoints", "web", nil}, // the latter: of the slices that mirror it
+		{"Service", "db", []string{orphan}}, {"Database", "web", []string{orphan}},
+	} {
+		s := storeOf(service("web", "10.96.0.1", func(s *corev1.Service) { s.UID = "u" }), owned(c.kind, c.name))
+		want(t, s.Snapshot(), "web 10.96.0.1:80/tcp → 10.244.0.5:8080")
+		s.Delete(service("web", ""))
+		want(t, s.Snapshot(), c.want...)
+	}
+}
+
 // A Service that was created again does not get the endpoints of the former one, of which slices
 // may remain for seconds.
 func TestSliceOfFormerService(t *testing.T) {
