@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -32,7 +33,7 @@ func (a *agent) gates() []gate {
 		{a.ovs.Synced(), "Open vSwitch cannot be reached", a.ovs.Err()},
 		{a.pods.compared, "pods' interfaces are being compared with Open vSwitch", nil},
 		{a.host.known(), "the gateway bridge is not known yet", a.host.scan.Err},
-		{a.snapshot != nil, "the cluster is not known yet", a.sourceErr},
+		{a.snapshot != nil, "the cluster is not known yet", cmp.Or(a.sourceErr, a.api.Failing())},
 		{a.ownNode() != nil, "the cluster has no Node " + a.node, nil},
 		// A node that cannot be planned stays as it is.
 		{a.planned.want.NB != nil, "the node cannot be planned", a.planned.problemOf(a.node)},

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/connrotation"
 	"k8s.io/klog/v2"
 
@@ -66,6 +67,7 @@ func Connect(kubeconfig string, reach *Reach) (*kubeapi.Client, error) {
 	}
 	config.UserAgent = "hairpin"
 	config.QPS, config.Burst = 50, 100
+	rereadToken(config)
 	config.Wrap(reach.wrap)
 	reach.connections = connrotation.NewDialer(dialer.DialContext)
 	config.Dial = reach.connections.DialContext
@@ -77,6 +79,18 @@ func Connect(kubeconfig string, reach *Reach) (*kubeapi.Client, error) {
 		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
 	}
 	return client, nil
+}
+
+// rereadToken makes a client read its token file again when the server has rejected the token. By
+// itself, client-go reads it once a minute: after the key that signs tokens is replaced, the server
+// would reject the calls of a process for up to 50 s.
+func rereadToken(config *rest.Config) {
+	if config.BearerTokenFile == "" {
+		return
+	}
+	source := transport.NewCachedFileTokenSource(config.BearerTokenFile)
+	config.BearerToken, config.BearerTokenFile = "", ""
+	config.Wrap(transport.ResettableTokenSourceWrapTransport(source))
 }
 
 // WithLog returns a context with which client-go logs to log.

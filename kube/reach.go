@@ -3,7 +3,9 @@ package kube
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,6 +28,8 @@ type Reach struct {
 	// server counts as unreachable only if a second resource fails.
 	failing      string
 	failingSince time.Time
+	// refused has the status of each resource for which the last call failed.
+	refused map[string]string
 }
 
 // wrap observes the calls of a client, for rest.Config.Wrap.
@@ -43,12 +47,49 @@ func (c *apiCalls) RoundTrip(q *http.Request) (*http.Response, error) {
 	case err != nil && errors.Is(q.Context().Err(), context.Canceled): // the caller cancelled
 	case err != nil:
 		c.reach.record(time.Now(), err.Error())
-	case response.StatusCode >= http.StatusInternalServerError:
-		c.reach.recordFailure(time.Now(), resourceOf(q.URL.Path), response.Status)
 	default:
-		c.reach.record(time.Now(), "")
+		c.reach.recordStatus(time.Now(), resourceOf(q.URL.Path), response)
 	}
 	return response, err
+}
+
+// recordStatus records the status of an answer. A server that rejects the credentials rejects them
+// in every call, and counts as unreachable.
+func (r *Reach) recordStatus(now time.Time, resource string, answer *http.Response) {
+	switch code := answer.StatusCode; {
+	case code == http.StatusUnauthorized:
+		r.record(now, answer.Status)
+	case code >= http.StatusInternalServerError:
+		r.recordFailure(now, resource, answer.Status)
+	default:
+		r.record(now, "")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch answer.StatusCode {
+	case http.StatusOK, http.StatusCreated:
+		delete(r.refused, resource)
+	case http.StatusNotFound, http.StatusConflict, http.StatusGone: // usual answers
+	default:
+		if r.refused == nil {
+			r.refused = map[string]string{}
+		}
+		r.refused[resource] = answer.Status
+	}
+}
+
+// Failing returns the resources for which the last call failed; nil if there are none.
+func (r *Reach) Failing() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []string
+	for _, resource := range slices.Sorted(maps.Keys(r.refused)) {
+		all = append(all, resource+": "+r.refused[resource])
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(all, ", "))
 }
 
 // record records a call. err is empty if the server answered.
