@@ -14,7 +14,7 @@ type row struct {
 	node, component, state string
 	since                  time.Time // zero: not known
 	reason                 string    // why the component is not healthy, or its last error
-	healthy                bool
+	healthy                bool      // or not in sync only because the agent is not ready
 }
 
 // rows returns the states of a node: its agent, what the agent cannot reach, and its components.
@@ -49,7 +49,8 @@ func (n *NodeStatus) rows() []row {
 		if p.InSync {
 			state = "in sync"
 		}
-		list = append(list, row{r.Node, p.System, state, p.Since, p.Error, p.InSync})
+		consequence := !r.Ready && p.Error == "" // the agent does not apply anything yet
+		list = append(list, row{r.Node, p.System, state, p.Since, p.Error, p.InSync || consequence})
 	}
 	return list
 }

@@ -115,6 +115,24 @@ func same(t *testing.T, want, got string) {
 	}
 }
 
+// TestNotReady: while the agent is not ready, only components with an error are listed.
+func TestNotReady(t *testing.T) {
+	since := time.Now().Add(-time.Minute)
+	s := &ClusterStatus{Nodes: []NodeStatus{{Node: "node-a", Report: &report.Report{Node: "node-a", Version: "v1",
+		Engine: "openflow", Reason: "the cluster is not known yet", Switch: &report.Switch{Version: "4.0.0"},
+		Parts: []report.Part{{System: "ovn", Since: since}, {System: "nft", Since: since, Error: "refused"}}}}}}
+	var b strings.Builder
+	if err := s.printText(&b, false); err != nil {
+		t.Fatal(err)
+	}
+	text, _, _ := strings.Cut(b.String(), "node-a: ")
+	same(t, `
+NODE    COMPONENT  STATE        SINCE  REASON
+node-a  agent      not ready           the cluster is not known yet
+node-a  nft        not in sync  1m0s   refused
+`, text)
+}
+
 // TestStatusScreen checks that the output fits on a screen: a healthy cluster of 1000 nodes in few
 // lines, one where everything is wrong in about 50.
 func TestStatusScreen(t *testing.T) {
