@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -66,39 +65,6 @@ func (r *run) waitInSync(ctx context.Context, limit time.Duration) error {
 		return fmt.Errorf("not in sync after %s: %w; last: %s", limit, err, problem)
 	}
 	return nil
-}
-
-// reportTime is how long `hairpin status` may take to name a node with a fault: an agent probes a
-// daemon each second, and reports it as hung after up to 4.6 s.
-const reportTime = 7 * time.Second
-
-// checkReported checks that `hairpin status` names the node of a fault while the fault lasts. It
-// omits faults that end earlier, and those during which status may not reach the API server.
-func (r *run) checkReported(ctx context.Context, i int) {
-	w := r.window(i)
-	var status string
-	for sleep(ctx, w.Began+reportTime-r.since()); r.since() < w.End-reportTime/2; sleep(ctx, reportTime/5) {
-		out, err := r.hairpin(ctx, "status", "--brief")
-		if err != nil && strings.Contains(out, w.Node) || r.apiMayBeUnreachable(span{w.Began, r.since()}) {
-			return
-		}
-		status = out
-	}
-	if status != "" {
-		r.addViolation(Violation{What: "status does not say what is wrong", From: w.Began, To: r.since(), Count: 1,
-			First: w.Kind + " on " + w.Node + ": " + status})
-	}
-}
-
-// apiMayBeUnreachable reports whether a fault may separate the administrator from the API server.
-func (r *run) apiMayBeUnreachable(s span) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.windows[:r.started()], func(w Window) bool {
-		k := kinds[w.Kind]
-		return (w.Node == "" || w.Node == r.nodes[0] && k.noAPI) &&
-			s.overlaps(span{w.Began, cmp.Or(w.Ended, forever)})
-	})
 }
 
 // checkEnd checks the invariants after the last fault: every node is in sync, and nothing has

@@ -136,6 +136,7 @@ func (r *run) injectAll(ctx context.Context, s *Schedule) {
 	clients.Go(func() { r.clients(traffic) })
 	clients.Go(func() { r.churn(traffic) })
 	clients.Go(func() { r.watchMachine(traffic) })
+	clients.Go(func() { r.watchStatus(traffic) })
 	clients.Go(func() { r.sayAssignments(traffic) })
 	for _, a := range slices.Concat(r.lbAddresses, egressIPs[:1], churnIPs[:1]) {
 		clients.Go(func() {
