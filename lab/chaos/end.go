@@ -166,14 +166,20 @@ func (r *run) resources(ctx context.Context) (map[string]int, error) {
 	return all, nil
 }
 
-// leaks returns the resources of which there are more than before. Memory and tracked connections
-// may grow by a half, and other resources that depend on the traffic by a tenth.
+// brokenConnections is how many connections a node may still track because faults broke them: they
+// expire after hours. A run has a hundred thousand that end as they should.
+const brokenConnections = 500
+
+// leaks returns the resources of which there are more than before. Memory may grow by a half, and
+// other resources that depend on the traffic by a tenth.
 func leaks(before, after map[string]int) (list []string) {
 	for _, what := range slices.Sorted(maps.Keys(before)) {
 		most := before[what]
 		switch {
-		case strings.Contains(what, "memory"), strings.Contains(what, "connections"):
+		case strings.Contains(what, "memory"):
 			most += most / 2
+		case strings.Contains(what, "connections"):
+			most += brokenConnections
 		case strings.Contains(what, "goroutines"), strings.Contains(what, "files"), strings.Contains(what, "flows"),
 			strings.Contains(what, "southbound"):
 			most += max(most/10, 5)

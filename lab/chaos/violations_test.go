@@ -146,14 +146,14 @@ func TestLeaks(t *testing.T) {
 	const connections = "a: connections in the kernel"
 	before := map[string]int{ports: 5, northbound: 200, goroutines: 100, southbound: 100, memory: 40, connections: 40}
 	for name, c := range map[string]struct {
-		exact, tenth, half int // how many more of the resources that may not grow, or by a tenth or a half
-		want               int
+		exact, tenth, half, broken int // how many more of the resources, by how much these may grow
+		want                       int
 	}{
-		"same": {}, "fewer": {-1, -10, -10, 0}, "a little": {0, 10, 20, 0}, "one more": {exact: 1, want: 2},
-		"many more": {1, 11, 21, 6},
+		"same": {}, "fewer": {-1, -10, -10, -10, 0}, "a little": {0, 10, 20, 500, 0}, "one more": {exact: 1, want: 2},
+		"many more": {1, 11, 21, 501, 6},
 	} {
 		after := map[string]int{ports: 5 + c.exact, northbound: 200 + c.exact, goroutines: 100 + c.tenth,
-			southbound: 100 + c.tenth, memory: 40 + c.half, connections: 40 + c.half}
+			southbound: 100 + c.tenth, memory: 40 + c.half, connections: 40 + c.broken}
 		if got := leaks(before, after); len(got) != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
