@@ -53,8 +53,8 @@ func commonMetrics() []Metric {
 				"every packet arrives.", ofBoth},
 		{"hairpin_api_reachable", gauge, nil,
 			"1 if the Kubernetes API answered the last call of this process; 0 before the first call. A server " +
-				"error (5xx) for one resource counts as an answer, errors for two do not. Meanwhile the last known " +
-				"state stays in use.", ofBoth},
+				"error (5xx) for one resource counts as an answer; errors for two do not, nor does 401. Meanwhile " +
+				"the last known state stays in use.", ofBoth},
 		{"hairpin_problems", gauge, nil,
 			"Problems of objects that this process knows, as `hairpin status` and Events report them.", ofBoth},
 		{"hairpin_plan_duration_seconds", histogram, nil,

@@ -42,6 +42,7 @@ type kind struct {
 	shares      bool          // two nodes may answer for an address during the fault
 	reported    bool          // hairpin status must name the node
 	noAPI       bool          // the node's kubelet does not reach the API server
+	startsAgent bool          // the node gets another agent, which repairs nothing before it knows the cluster
 	// grace is how long connections may fail after the end.
 	grace time.Duration
 	// brief, if not 0, is how long they may fail after the start.
@@ -105,7 +106,7 @@ func init() {
 			grace = 5 * second
 		}
 		add(kind{name: d.name + " killed", about: "SIGKILL", part: d.name, weight: 2, breaks: d.forwards, grace: grace,
-			shares: d.decides, inject: killDaemon(d.pattern)})
+			shares: d.decides, startsAgent: d.name == "agent", inject: killDaemon(d.pattern)})
 		add(kind{name: d.name + " stopped", about: "SIGSTOP, then SIGCONT", part: d.name, least: 3 * second,
 			most: 20 * second, weight: 1, breaks: d.forwards, dead: d.forwards, noAPI: d.forwards, grace: grace,
 			shares: d.decides, reported: d.watched,
@@ -131,13 +132,14 @@ func init() {
 		where: onControlPlane, part: "control plane", least: 5 * second, most: 15 * second, weight: 1, noAPI: true,
 		inject: slowControlPlane})
 	add(kind{name: "agents rolled out", about: "`kubectl rollout restart`, and the wait for it", where: onControlPlane,
-		part: "rollout", least: second, most: second, weight: 1, shares: true, inject: restartAgents})
+		part: "rollout", least: second, most: second, weight: 1, shares: true, startsAgent: true,
+		inject: restartAgents})
 	add(kind{name: "Open vSwitch's pod deleted", about: "`kubectl delete pod`, and the wait for the next one",
 		part: "ovs-vswitchd", least: second, most: second, weight: 1, breaks: true, grace: 5 * second,
 		inject: deleteOpenvSwitch})
 	add(kind{name: upgrade, about: "`helm upgrade` to another build of the image, and back",
 		where: onControlPlane, part: "control plane", least: 120 * second, most: 120 * second, weight: 1,
-		shares: true, inject: upgradeAndBack})
+		shares: true, startsAgent: true, inject: upgradeAndBack})
 	add(kind{name: "token key replaced", about: "the API server signs service account tokens with another key, kubelets " +
 		"write new ones, and it rejects the old ones", where: onControlPlane, part: "control plane", least: 60 * second,
 		most: 60 * second, weight: 1, noAPI: true, inject: replaceTokenKey})
@@ -155,7 +157,7 @@ func init() {
 		grace: 5 * second, inject: pauseNode})
 	add(kind{name: "node rebooted", about: "every process of the node is killed, and it boots again",
 		where: onWorker, part: wholeNode, least: 40 * second, most: 40 * second, weight: 1, breaks: true, dead: true,
-		noAPI: true, grace: 5 * second, inject: rebootNode})
+		noAPI: true, startsAgent: true, grace: 5 * second, inject: rebootNode})
 }
 
 // addChanges adds faults that change or remove what the agent has written to a node.

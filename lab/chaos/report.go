@@ -159,8 +159,10 @@ func (r *run) report(ctx context.Context, s *Schedule) ([]Violation, error) {
 		fmt.Fprintln(&b, err)
 	}
 	file := filepath.Join(r.opt.Dir, "report.md")
-	err = errors.Join(os.WriteFile(file, []byte(b.String()), 0o644), writeJSON(filepath.Join(r.opt.Dir, "run.json"),
-		map[string]any{"paths": paths, "windows": windows, "failures": failures(r.results), "shared": r.shared}))
+	err = errors.Join(os.WriteFile(file, []byte(b.String()), 0o644),
+		os.WriteFile(filepath.Join(r.opt.Dir, "status.txt"), []byte(strings.Join(r.unhealthy, "")), 0o644),
+		writeJSON(filepath.Join(r.opt.Dir, "run.json"), map[string]any{"paths": paths, "windows": windows,
+			"failures": failures(r.results), "shared": r.shared}))
 	r.progress("%d faults, %d connections, %d violations: %s", len(windows), len(r.results), len(found), file)
 	return found, err
 }

@@ -45,6 +45,7 @@ type run struct {
 	tables      atomic.Int64 // counts tables of nft that were added to the underlay
 	// resources before the first fault and after the last one
 	before, after map[string]int
+	unhealthy     []string // what status reported of nodes that were not healthy; watchStatus adds to it
 
 	stopServer func() error
 

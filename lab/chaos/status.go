@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -67,8 +68,12 @@ func (r *run) watchStatus(ctx context.Context) {
 				r.checkProblems(when, n.Report.Problems)
 			}
 			healthy := n.Report != nil && n.Report.Healthy() || !slices.Contains(r.nodes, n.Node) // or a simulated node
-			if !healthy && !r.anyFault(n.Node, when) {
-				what, _ := json.Marshal(n)
+			if healthy {
+				continue
+			}
+			what, _ := json.Marshal(n)
+			r.unhealthy = append(r.unhealthy, fmt.Sprintf("%.1f s  %s\n", begin.Seconds(), what))
+			if !r.anyFault(n.Node, when) {
 				r.addViolation(Violation{What: "status reports a node without a fault", From: begin, To: when.to, Count: 1,
 					First: string(what)})
 			}

@@ -25,7 +25,7 @@ type Path struct {
 	// Fresh means that an object of the path is new. Any fault of its nodes may delay it, and any
 	// fault that separates them from the API server.
 	Fresh bool   `json:"fresh,omitempty"`
-	API   string `json:"api,omitempty"` // of a fresh path: the node with the API server
+	API   string `json:"api,omitempty"` // the node with the API server
 	// Changes are times in which the address changed with which the client leaves. That ends open
 	// connections.
 	Changes []span       `json:"-"`
@@ -83,8 +83,7 @@ func (w *Window) affects(p *Path) (fixed, floating bool) {
 		fixed = slices.Contains(p.Nodes, node)
 		return fixed, fixed || slices.Contains(p.Floating, node)
 	}
-	if p.Fresh && (w.Node == p.API && slices.Contains(p.Nodes, w.Peer) ||
-		w.Peer == p.API && slices.Contains(p.Nodes, w.Node)) {
+	if p.Fresh && w.withoutAPI(p) != "" {
 		return true, false
 	}
 	fixed, any := passes(w.Node)
@@ -93,6 +92,28 @@ func (w *Window) affects(p *Path) (fixed, floating bool) {
 		fixed, any = fixed && alsoFixed, any && also
 	}
 	return fixed, any && !fixed
+}
+
+// withoutAPI returns the node of a path that a fault separates from the API server's; empty: none.
+func (w *Window) withoutAPI(p *Path) string {
+	switch {
+	case w.Peer == "" || p.API == "":
+	case w.Node == p.API && slices.Contains(p.Nodes, w.Peer):
+		return w.Peer
+	case w.Peer == p.API && slices.Contains(p.Nodes, w.Node):
+		return w.Node
+	}
+	return ""
+}
+
+// startsWithoutAPI reports whether an agent of a path's node starts while a fault separates it from
+// the API server. Such an agent repairs nothing until the fault has ended.
+func startsWithoutAPI(p *Path, w *Window, windows []Window) bool {
+	node := w.withoutAPI(p)
+	return node != "" && slices.ContainsFunc(windows, func(v Window) bool {
+		return kinds[v.Kind].startsAgent && (v.Node == node || v.Node == "") &&
+			span{v.Began, cmp.Or(v.Ended, forever)}.overlaps(span{w.Began, cmp.Or(w.Ended, forever)})
+	})
 }
 
 // excuses returns the times in which connections of a path may fail. A fault that breaks the path
@@ -104,15 +125,15 @@ func excuses(p *Path, windows []Window, stalls []span) []span {
 	for i := range windows {
 		w := &windows[i]
 		fixed, floating := w.affects(p)
+		k := kinds[w.Kind]
+		end := cmp.Or(w.Ended, forever)
+		whole := span{w.Began, end + k.grace}
 		if !fixed && !floating {
+			if startsWithoutAPI(p, w, windows) {
+				others = append(others, whole)
+			}
 			continue
 		}
-		k := kinds[w.Kind]
-		end := forever
-		if w.Ended > 0 {
-			end = w.Ended
-		}
-		whole := span{w.Began, end + k.grace}
 		brief := k.brief
 		if k.dead && !fixed { // its addresses move to another node, and may come back
 			brief = takeoverTime

@@ -278,7 +278,7 @@ func (r *run) addConnection(from *clientPlace, client, name string, s *corev1.Se
 	nodes, floating []string) *connection {
 	c := &connection{from: from, every: time.Second, limit: 5 * time.Second, Path: Path{
 		Name: fmt.Sprintf("%s to %s, %s", client, s.Name, name), From: client, To: "svc/chaos/" + s.Name,
-		Nodes: nodes, Floating: floating, Server: s.Name,
+		Nodes: nodes, Floating: floating, Server: s.Name, API: r.nodes[0],
 	}}
 	switch {
 	case floating != nil:
@@ -304,7 +304,7 @@ func (r *run) addConnection(from *clientPlace, client, name string, s *corev1.Se
 func (r *run) addLeaving(from *clientPlace, role, node string, sources []netip.Addr, floating []string) *connection {
 	c := &connection{from: from, every: time.Second, limit: 5 * time.Second, Path: Path{
 		Name: fmt.Sprintf("%s-%s leaves the cluster", role, node), From: "pod/chaos/" + role + "-" + node,
-		Nodes: []string{node}, Floating: floating, Server: "outside", Sources: sources,
+		Nodes: []string{node}, Floating: floating, Server: "outside", Sources: sources, API: r.nodes[0],
 	}}
 	for _, p := range r.cluster.Lab().Host(cluster.ClientName).Addresses() {
 		c.to = append(c.to, netip.AddrPortFrom(p.Addr(), outsidePort))
