@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"bufio"
 	"crypto/tls"
 	"io"
 	"net"
@@ -48,16 +49,17 @@ func (o *operated) metricsFromPod(t *testing.T) {
 				body = err.Error()
 				return nil
 			}
-			text, err := io.ReadAll(conn)
+			answer, err := http.ReadResponse(bufio.NewReader(conn), q)
 			if err != nil {
 				body = err.Error()
 				return nil
 			}
-			line, rest, _ := strings.Cut(string(text), "\r\n")
-			if f := strings.Fields(line); len(f) > 1 {
-				code = map[string]int{"200": 200, "401": 401, "403": 403}[f[1]]
+			defer func() { _ = answer.Body.Close() }()
+			text, err := io.ReadAll(answer.Body)
+			code, body = answer.StatusCode, string(text)
+			if err != nil {
+				body = err.Error()
 			}
-			body = rest
 			return nil
 		}))
 		return code, body
