@@ -26,12 +26,16 @@ const notInSync = "not everything is in sync 30 s after the last fault"
 
 // hairpin runs a command of the program for the whole cluster, with the administrator's kubeconfig.
 func (r *run) hairpin(ctx context.Context, args ...string) (string, error) {
+	out, err := r.runHairpin(ctx, (*exec.Cmd).CombinedOutput, args)
+	return string(out), err
+}
+
+// runHairpin is hairpin with a choice of the output.
+func (r *run) runHairpin(ctx context.Context, output func(*exec.Cmd) ([]byte, error), args []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(r.opt.Root, "bin", "hairpin"),
-		append(args, "--kubeconfig", r.cluster.Kubeconfig())...)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return output(exec.CommandContext(ctx, filepath.Join(r.opt.Root, "bin", "hairpin"),
+		append(args, "--kubeconfig", r.cluster.Kubeconfig())...))
 }
 
 // waitInSync waits until every node is in sync, `hairpin diff` is empty and every pod is ready.

@@ -1,12 +1,10 @@
 package chaos
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -43,13 +41,13 @@ func (r *run) apiMayBeUnreachable(s span) bool {
 	return slices.ContainsFunc(r.windows[:r.started()], func(w Window) bool {
 		k := kinds[w.Kind]
 		return (w.Node == "" || w.Node == r.nodes[0] && k.noAPI) &&
-			s.overlaps(span{w.Began, cmp.Or(w.Ended, forever)})
+			s.overlaps(w.span())
 	})
 }
 
 // watchStatus runs `hairpin status` until ctx ends. It must report no problem of an object, as all
-// objects of a run are valid, and no node without a fault in the last syncTime. It may report that
-// Nodes that join, or whose network changes, have problems.
+// objects of a run are valid, and no node without a fault in the last syncTime. Nodes may have
+// problems: they join, and their networks change.
 func (r *run) watchStatus(ctx context.Context) {
 	for ; ctx.Err() == nil; sleep(ctx, reportTime) {
 		begin := r.since()
@@ -59,7 +57,9 @@ func (r *run) watchStatus(ctx context.Context) {
 				Report      *report.Report // nil: the agent does not answer
 			}
 		}
-		if out := r.statusJSON(ctx); json.Unmarshal(out, &status) != nil {
+		// It fails if something is wrong.
+		out, _ := r.runHairpin(ctx, (*exec.Cmd).Output, []string{"status", "--brief", "--output", "json"})
+		if json.Unmarshal(out, &status) != nil {
 			continue // the API server may not answer
 		}
 		when := span{begin - syncTime, r.since()}
@@ -67,8 +67,7 @@ func (r *run) watchStatus(ctx context.Context) {
 			if n.Report != nil {
 				r.checkProblems(when, n.Report.Problems)
 			}
-			healthy := n.Report != nil && n.Report.Healthy() || !slices.Contains(r.nodes, n.Node) // or a simulated node
-			if healthy {
+			if n.Report != nil && n.Report.Healthy() || !slices.Contains(r.nodes, n.Node) { // healthy, or simulated
 				continue
 			}
 			what, _ := json.Marshal(n)
@@ -79,15 +78,6 @@ func (r *run) watchStatus(ctx context.Context) {
 			}
 		}
 	}
-}
-
-// statusJSON returns the status of the cluster.
-func (r *run) statusJSON(ctx context.Context) []byte {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	out, _ := exec.CommandContext(ctx, filepath.Join(r.opt.Root, "bin", "hairpin"), "status", "--brief",
-		"--output", "json", "--kubeconfig", r.cluster.Kubeconfig()).Output() // it fails if something is wrong
-	return out
 }
 
 // checkProblems checks that no problem is one of an object other than a Node.
@@ -106,6 +96,6 @@ func (r *run) anyFault(node string, s span) bool {
 	defer r.mu.Unlock()
 	return slices.ContainsFunc(r.windows, func(w Window) bool {
 		return w.Began != 0 && (w.Node == "" || w.Node == node || w.Peer == node) &&
-			s.overlaps(span{w.Began, cmp.Or(w.Ended, forever)})
+			s.overlaps(w.span())
 	})
 }

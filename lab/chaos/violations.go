@@ -94,6 +94,9 @@ func (w *Window) affects(p *Path) (fixed, floating bool) {
 	return fixed, any && !fixed
 }
 
+// span returns the time in which a fault lasted.
+func (w *Window) span() span { return span{w.Began, cmp.Or(w.Ended, forever)} }
+
 // withoutAPI returns the node of a path that a fault separates from the API server's; empty: none.
 func (w *Window) withoutAPI(p *Path) string {
 	switch {
@@ -112,7 +115,7 @@ func startsWithoutAPI(p *Path, w *Window, windows []Window) bool {
 	node := w.withoutAPI(p)
 	return node != "" && slices.ContainsFunc(windows, func(v Window) bool {
 		return kinds[v.Kind].startsAgent && (v.Node == node || v.Node == "") &&
-			span{v.Began, cmp.Or(v.Ended, forever)}.overlaps(span{w.Began, cmp.Or(w.Ended, forever)})
+			v.span().overlaps(w.span())
 	})
 }
 
@@ -126,7 +129,7 @@ func excuses(p *Path, windows []Window, stalls []span) []span {
 		w := &windows[i]
 		fixed, floating := w.affects(p)
 		k := kinds[w.Kind]
-		end := cmp.Or(w.Ended, forever)
+		end := w.span().to
 		whole := span{w.Began, end + k.grace}
 		if !fixed && !floating {
 			if startsWithoutAPI(p, w, windows) {
